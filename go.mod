@@ -1,0 +1,3 @@
+module github.com/idemmail/idemmail
+
+go 1.25.0
