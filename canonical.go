@@ -1,0 +1,242 @@
+package idemmail
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"hash"
+	"net/mail"
+	"net/textproto"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// An encoder writes a message in its canonical form into a hash. Each string
+// goes with its length in front and each list with its count, so that no two
+// different messages have one form. Small fields are gathered in a window
+// first: hashing each by itself takes several times as long, and the message
+// as a whole need not be copied.
+type encoder struct {
+	hash   hash.Hash
+	window []byte
+
+	// What is being sorted; empty between two lists.
+	list   []address
+	fields []headerField
+	pairs  []pair
+}
+
+const (
+	windowBytes = 4096
+	maxScratch  = 256 // entries that a list keeps room for from message to message
+)
+
+var encoders = sync.Pool{New: func() any {
+	return &encoder{hash: sha256.New(), window: make([]byte, 0, windowBytes)}
+}}
+
+func newEncoder() *encoder {
+	e := encoders.Get().(*encoder)
+	e.hash.Reset()
+	e.window = e.window[:0]
+	return e
+}
+
+// sum returns the fingerprint of what was written and frees the encoder.
+func (e *encoder) sum() string {
+	e.flush()
+	sum := e.hash.Sum(e.window[:0])
+	text := hex.AppendEncode(append(e.window[:len(sum)], fingerprintVersion...), sum)
+	fingerprint := string(text[len(sum):])
+	encoders.Put(e)
+	return fingerprint
+}
+
+func (e *encoder) flush() {
+	e.hash.Write(e.window)
+	e.window = e.window[:0]
+}
+
+// number writes a count, a length or a time.
+func (e *encoder) number(n uint64) {
+	if len(e.window)+binary.MaxVarintLen64 > windowBytes {
+		e.flush()
+	}
+	e.window = binary.AppendUvarint(e.window, n)
+}
+
+func (e *encoder) string(s string) {
+	e.number(uint64(len(s)))
+	e.bytes(s)
+}
+
+// bytes writes s without its length.
+func (e *encoder) bytes(s string) {
+	for {
+		n := min(len(s), windowBytes-len(e.window))
+		e.window = append(e.window, s[:n]...)
+		s = s[n:]
+		if s == "" {
+			return
+		}
+		e.flush()
+	}
+}
+
+// folded writes s in lower case without its length.
+func (e *encoder) folded(s string) {
+	for i := range len(s) {
+		if len(e.window) == windowBytes {
+			e.flush()
+		}
+		e.window = append(e.window, lower(s[i]))
+	}
+}
+
+func (e *encoder) strings(list []string) {
+	e.number(uint64(len(list)))
+	for _, s := range list {
+		e.string(s)
+	}
+}
+
+func (e *encoder) option(b *bool) {
+	switch {
+	case b == nil:
+		e.number(0)
+	case !*b:
+		e.number(1)
+	default:
+		e.number(2)
+	}
+}
+
+// An address in its canonical parts. The domain begins with the last '@', if
+// there is one, and counts in lower case.
+type address struct{ name, local, domain string }
+
+func splitAddress(name, addr string) address {
+	at := strings.LastIndexByte(addr, '@')
+	if at < 0 {
+		at = len(addr)
+	}
+	return address{name, addr[:at], addr[at:]}
+}
+
+func compareAddresses(a, b address) int {
+	if c := strings.Compare(a.local, b.local); c != 0 {
+		return c
+	}
+	if c := compareFold(a.domain, b.domain); c != 0 {
+		return c
+	}
+	return strings.Compare(a.name, b.name)
+}
+
+func (e *encoder) address(a address) {
+	e.string(a.name)
+	e.number(uint64(len(a.local) + len(a.domain)))
+	e.bytes(a.local)
+	e.folded(a.domain)
+}
+
+func (e *encoder) addresses(list []mail.Address) {
+	for i := range list {
+		e.list = append(e.list, splitAddress(list[i].Name, list[i].Address))
+	}
+	e.sortedList()
+}
+
+// sortedList writes the addresses in e.list, sorted.
+func (e *encoder) sortedList() {
+	slices.SortFunc(e.list, compareAddresses)
+	e.number(uint64(len(e.list)))
+	for i := range e.list {
+		e.address(e.list[i])
+	}
+	e.list = emptied(e.list)
+}
+
+type headerField struct {
+	name   string // counts in lower case
+	values []string
+}
+
+func compareFields(a, b headerField) int {
+	if c := compareFold(a.name, b.name); c != 0 {
+		return c
+	}
+	return slices.Compare(a.values, b.values)
+}
+
+// header writes one name and value after the other, as they stand in a mail.
+// So a field without values is nothing, and two keys of the map that differ in
+// case alone are one field.
+func (e *encoder) header(h textproto.MIMEHeader, ignored []string) {
+	lines := 0
+	for name, values := range h {
+		if len(values) == 0 || isIgnoredHeader(name, ignored) {
+			continue
+		}
+		e.fields = append(e.fields, headerField{name, values})
+		lines += len(values)
+	}
+	slices.SortFunc(e.fields, compareFields)
+	e.number(uint64(lines))
+	for _, f := range e.fields {
+		for _, value := range f.values {
+			e.number(uint64(len(f.name)))
+			e.folded(f.name)
+			e.string(value)
+		}
+	}
+	e.fields = emptied(e.fields)
+}
+
+type pair struct{ name, value string }
+
+func (e *encoder) metadata(m map[string]string) {
+	for name, value := range m {
+		e.pairs = append(e.pairs, pair{name, value})
+	}
+	slices.SortFunc(e.pairs, func(a, b pair) int { return strings.Compare(a.name, b.name) })
+	e.number(uint64(len(e.pairs)))
+	for _, p := range e.pairs {
+		e.string(p.name)
+		e.string(p.value)
+	}
+	e.pairs = emptied(e.pairs)
+}
+
+// emptied returns s without entries, and without a hold on any message. Room
+// that few messages need is given back.
+func emptied[T any](s []T) []T {
+	if cap(s) > maxScratch {
+		return nil
+	}
+	clear(s)
+	return s[:0]
+}
+
+// lower folds ASCII letters, which is all that may vary in a domain (RFC 5321
+// 2.4) or in the name of a header field (RFC 5322 1.2.2) without being another.
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + ('a' - 'A')
+	}
+	return c
+}
+
+func equalFold(a, b string) bool { return len(a) == len(b) && compareFold(a, b) == 0 }
+
+// compareFold is strings.Compare of the two in lower case.
+func compareFold(a, b string) int {
+	for i := range min(len(a), len(b)) {
+		if c := cmp.Compare(lower(a[i]), lower(b[i])); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(a), len(b))
+}
