@@ -1,0 +1,132 @@
+package idemmail
+
+import (
+	"context"
+	"crypto/rand"
+	"iter"
+	"strings"
+	"time"
+)
+
+// Lookup implements [Reconciler].
+func (s *MemStore) Lookup(ctx context.Context, key string) (*Entry, error) {
+	if err := checkContext(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	e := s.find(key, now)
+	if e == nil {
+		return nil, nil
+	}
+	entry := e.entry(now)
+	return &entry, nil
+}
+
+// Unsettled implements [Reconciler]. It looks at every key of the store, but
+// lets other callers at it after every few hundred, and while the caller has an
+// entry in hand; the caller may use the store meanwhile. An entry shows its
+// key as it was when the listing came to it.
+func (s *MemStore) Unsettled(ctx context.Context, prefix string, olderThan time.Duration) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		unlocked := func(e Entry, err error) bool {
+			s.mu.Unlock()
+			defer s.mu.Lock() // whatever becomes of yield
+			return yield(e, err)
+		}
+		if err := checkContext(ctx); err != nil {
+			unlocked(Entry{}, err)
+			return
+		}
+		// A map may be changed while it is ranged over, as long as this does
+		// not happen while the loop moves on: hence the lock.
+		looked := 0
+		for _, e := range s.entries {
+			looked++
+			switch now := s.now(); {
+			case strings.HasPrefix(e.key, prefix) && e.unsettled(now, olderThan):
+				looked = 0
+				if !unlocked(e.entry(now), nil) {
+					return
+				}
+			case looked == entriesPerLock:
+				looked = 0
+				s.mu.Unlock()
+				s.mu.Lock()
+			}
+			if err := checkContext(ctx); err != nil {
+				unlocked(Entry{}, err)
+				return
+			}
+		}
+	}
+}
+
+// Resolve implements [Reconciler]. It refuses a nil receipt.
+func (s *MemStore) Resolve(ctx context.Context, e Entry, r *Receipt, ttl time.Duration) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	if err := checkDone(StateDone, r); err != nil {
+		return err
+	}
+	if err := checkLifetime("TTL", ttl); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	held := s.unchanged(e, now)
+	if held == nil {
+		return ErrChanged
+	}
+	s.unfile(held)
+	held.token = rand.Text()
+	held.keep(r)
+	s.file(held, now, ttl)
+	return nil
+}
+
+// Forget implements [Reconciler].
+func (s *MemStore) Forget(ctx context.Context, e Entry) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := s.unchanged(e, s.now())
+	if held == nil {
+		return ErrChanged
+	}
+	s.drop(held)
+	return nil
+}
+
+// unchanged returns what e showed, or nil where the record has moved on.
+func (s *MemStore) unchanged(e Entry, now time.Time) *memEntry {
+	held := s.find(e.Key, now)
+	if held == nil || held.token != e.Token || held.state() != e.Record.State {
+		return nil
+	}
+	return held
+}
+
+// unsettled reports whether an entry waits for an operator.
+func (e *memEntry) unsettled(now time.Time, olderThan time.Duration) bool {
+	if e.expired(now) {
+		return false
+	}
+	return e.unknown || e.state() == StatePending && e.age(now) >= olderThan
+}
+
+// entry returns a copy of what the entry keeps, for an operator.
+func (e *memEntry) entry(now time.Time) Entry {
+	shown := Entry{Key: e.key, Token: e.token, Record: e.record(now)}
+	if e.lifetime != NoExpiry {
+		shown.ExpiresAt = e.since.Add(e.lifetime).Round(0) // of the wall clock alone
+	}
+	return shown
+}

@@ -1,0 +1,394 @@
+package idemmail
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	defaultMaxEntries = 100_000
+
+	// dropsPerInsert is how many expired entries make way for one new one:
+	// more than one, so that what has expired dwindles, and few, so that no
+	// caller pays for many others.
+	dropsPerInsert = 2
+
+	// entriesPerLock bounds how many entries are looked at before the lock is
+	// given to others, where all of them are to be seen.
+	entriesPerLock = 512
+)
+
+// MemStoreOptions are the options of [NewMemStore].
+type MemStoreOptions struct {
+	// MaxEntries is how many keys are kept at most. 0 means 100,000; a
+	// negative number means no bound but the time of the keys.
+	MaxEntries int
+
+	// Now is the store's clock; nil means time.Now. It is called while the
+	// store is locked, so by one caller at a time, and must not call the
+	// store. Where it goes back, keys are held for longer by as much, none for
+	// less, and ages begin at 0.
+	Now func() time.Time
+}
+
+// A MemStore keeps keys in memory. It deduplicates the messages of all
+// transports that it is given to, but knows nothing of other processes, and
+// forgets everything on a restart.
+//
+// It holds MaxEntries keys at most. Where a new key needs room it drops what
+// has expired, and then the done key that was completed first, though it is
+// still in its time: its message would be sent again. It never drops a pending
+// key before its lease ends, nor a done one that was kept with [NoExpiry]
+// whose receipt says unknown; where nothing else is left, Reserve and Complete
+// of a new key answer [ErrStoreFull].
+//
+// A MemStore runs no goroutine and needs no closing: what has expired is
+// dropped as new keys come, by Len, and when its key is asked for. No call
+// waits for anything but other calls; each costs O(log n) at most, and O(1)
+// where durations are few. It is a [Store], a [BatchStore], a [Renewer] and a
+// [Reconciler].
+type MemStore struct {
+	max int
+	now func() time.Time
+
+	mu      sync.Mutex // guards what follows, and is held where now is called
+	entries map[string]*memEntry
+	largest int     // that entries has been
+	ends    memEnds // of all entries that end
+	done    memList // the done entries that may be dropped for room, in order of completion
+}
+
+// A memEntry is the record under a key. It is done once it has a receipt.
+type memEntry struct {
+	key         string
+	token       string
+	fingerprint string
+	receipt     packedReceipt // empty while pending
+	unknown     bool          // the receipt's status
+
+	since    time.Time     // when it was reserved, renewed or completed
+	lifetime time.Duration // from then on, or NoExpiry
+	queue    *memQueue     // nil where it never ends
+	links    [2]memLinks
+}
+
+var (
+	_ Store      = (*MemStore)(nil)
+	_ BatchStore = (*MemStore)(nil)
+	_ Renewer    = (*MemStore)(nil)
+	_ Reconciler = (*MemStore)(nil)
+)
+
+// NewMemStore returns an empty store.
+func NewMemStore(opts MemStoreOptions) *MemStore {
+	s := &MemStore{
+		max:  opts.MaxEntries,
+		now:  opts.Now,
+		done: memList{kind: byCompletion},
+	}
+	s.reset()
+	if s.max == 0 {
+		s.max = defaultMaxEntries
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	return s
+}
+
+// Len returns the number of keys that are within their time. It drops what has
+// expired, without keeping other callers waiting meanwhile.
+func (s *MemStore) Len() int {
+	for {
+		if n, swept := s.sweep(); swept {
+			return n
+		}
+	}
+}
+
+// sweep drops some of what has expired, and reports how many entries are left
+// and whether all of them are within their time.
+func (s *MemStore) sweep() (n int, swept bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	swept = s.dropExpired(s.now(), entriesPerLock) < entriesPerLock
+	return len(s.entries), swept
+}
+
+// Reserve implements [Store].
+func (s *MemStore) Reserve(ctx context.Context, key, fingerprint string, lease time.Duration) (token string, held *Record, err error) {
+	if err := checkContext(ctx); err != nil {
+		return "", nil, err
+	}
+	if err := checkLifetime("lease", lease); err != nil {
+		return "", nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	if e := s.find(key, now); e != nil {
+		record := e.record(now)
+		return "", &record, nil
+	}
+	if err := s.makeRoom(now); err != nil {
+		return "", nil, err
+	}
+	e := &memEntry{key: key, token: rand.Text(), fingerprint: fingerprint}
+	s.insert(e, now, lease)
+	return e.token, nil, nil
+}
+
+// Complete implements [Store]. It refuses a record that is not done or has no
+// receipt.
+func (s *MemStore) Complete(ctx context.Context, key, token string, rec Record, ttl time.Duration) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	if err := checkDone(rec.State, rec.Receipt); err != nil {
+		return err
+	}
+	if err := checkLifetime("TTL", ttl); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	e := s.find(key, now)
+	switch {
+	case e == nil:
+		if err := s.makeRoom(now); err != nil {
+			return err
+		}
+		e = &memEntry{key: key, token: token, fingerprint: rec.Fingerprint}
+		e.keep(rec.Receipt)
+		s.insert(e, now, ttl)
+	case e.token != token:
+		return ErrLeaseLost
+	default:
+		s.unfile(e)
+		e.fingerprint = rec.Fingerprint
+		e.keep(rec.Receipt)
+		s.file(e, now, ttl)
+	}
+	return nil
+}
+
+// Release implements [Store].
+func (s *MemStore) Release(ctx context.Context, key, token string) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.find(key, s.now())
+	switch {
+	case e == nil:
+		return nil
+	case e.token != token || e.state() != StatePending:
+		return ErrLeaseLost
+	}
+	s.drop(e)
+	return nil
+}
+
+// Renew implements [Renewer].
+func (s *MemStore) Renew(ctx context.Context, key, token string, lease time.Duration) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	if err := checkLifetime("lease", lease); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	e := s.find(key, now)
+	if e == nil || e.token != token || e.state() != StatePending {
+		return ErrLeaseLost
+	}
+	s.unfile(e)
+	s.file(e, now, lease)
+	return nil
+}
+
+// ReserveMany implements [BatchStore]. It saves nothing over calls of Reserve;
+// nor do the other three over theirs.
+func (s *MemStore) ReserveMany(ctx context.Context, reqs []ReserveRequest) []ReserveResult {
+	results := make([]ReserveResult, len(reqs))
+	for i, r := range reqs {
+		results[i].Token, results[i].Held, results[i].Err = s.Reserve(ctx, r.Key, r.Fingerprint, r.Lease)
+	}
+	return results
+}
+
+// CompleteMany implements [BatchStore].
+func (s *MemStore) CompleteMany(ctx context.Context, reqs []CompleteRequest) []error {
+	errs := make([]error, len(reqs))
+	for i, r := range reqs {
+		errs[i] = s.Complete(ctx, r.Key, r.Token, r.Record, r.TTL)
+	}
+	return errs
+}
+
+// ReleaseMany implements [BatchStore].
+func (s *MemStore) ReleaseMany(ctx context.Context, reqs []ReleaseRequest) []error {
+	errs := make([]error, len(reqs))
+	for i, r := range reqs {
+		errs[i] = s.Release(ctx, r.Key, r.Token)
+	}
+	return errs
+}
+
+// RenewMany implements [BatchStore].
+func (s *MemStore) RenewMany(ctx context.Context, reqs []RenewRequest) []error {
+	errs := make([]error, len(reqs))
+	for i, r := range reqs {
+		errs[i] = s.Renew(ctx, r.Key, r.Token, r.Lease)
+	}
+	return errs
+}
+
+// find returns the entry that holds the key within its time, or nil; one whose
+// time has passed is dropped.
+func (s *MemStore) find(key string, now time.Time) *memEntry {
+	e := s.entries[key]
+	if e != nil && e.expired(now) {
+		s.drop(e)
+		return nil
+	}
+	return e
+}
+
+// makeRoom sees to it that one more entry may be inserted.
+func (s *MemStore) makeRoom(now time.Time) error {
+	s.dropExpired(now, dropsPerInsert)
+	if s.max < 0 || len(s.entries) < s.max {
+		return nil
+	}
+	if s.done.first == nil {
+		return fmt.Errorf("%w: each of its %d keys is pending, or unknown and kept for ever", ErrStoreFull, len(s.entries))
+	}
+	s.drop(s.done.first)
+	return nil
+}
+
+// dropExpired drops up to limit expired entries and returns how many it did.
+func (s *MemStore) dropExpired(now time.Time, limit int) int {
+	for n := range limit {
+		e := s.ends.next()
+		if e == nil || !e.expired(now) {
+			return n
+		}
+		s.drop(e)
+	}
+	return limit
+}
+
+// insert adds an entry whose key is free.
+func (s *MemStore) insert(e *memEntry, now time.Time, lifetime time.Duration) {
+	s.entries[e.key] = e
+	s.largest = max(s.largest, len(s.entries))
+	s.file(e, now, lifetime)
+}
+
+// drop frees the key of an entry.
+func (s *MemStore) drop(e *memEntry) {
+	s.unfile(e)
+	delete(s.entries, e.key)
+	if len(s.entries) == 0 && s.largest > entriesPerLock {
+		s.reset()
+	}
+}
+
+// reset begins with new maps, where there are no entries: Go's never shrink.
+func (s *MemStore) reset() {
+	s.entries, s.largest = make(map[string]*memEntry), 0
+	s.ends = memEnds{current: make(map[time.Duration]*memQueue)}
+}
+
+// file lets the lifetime of an entry begin, and puts it into the lists where
+// it belongs.
+func (s *MemStore) file(e *memEntry, now time.Time, lifetime time.Duration) {
+	e.since, e.lifetime = now, lifetime
+	if lifetime != NoExpiry {
+		s.ends.add(e)
+	}
+	if e.droppable() {
+		s.done.push(e)
+	}
+}
+
+// unfile takes an entry out of the lists again. It comes before any change to
+// the entry.
+func (s *MemStore) unfile(e *memEntry) {
+	if e.queue != nil {
+		s.ends.remove(e)
+	}
+	if e.droppable() {
+		s.done.remove(e)
+	}
+}
+
+// keep makes an entry done.
+func (e *memEntry) keep(r *Receipt) {
+	e.receipt, e.unknown = packReceipt(r), r.Status == StatusUnknown
+}
+
+func (e *memEntry) state() State {
+	if e.receipt == "" {
+		return StatePending
+	}
+	return StateDone
+}
+
+// expired reports whether the time of an entry has passed.
+func (e *memEntry) expired(now time.Time) bool {
+	return e.lifetime != NoExpiry && now.Sub(e.since) >= e.lifetime
+}
+
+// droppable reports whether an entry may make way for another within its time.
+func (e *memEntry) droppable() bool {
+	return e.state() == StateDone && !(e.unknown && e.lifetime == NoExpiry)
+}
+
+// age is never negative, though the clock went back, and stops at the longest
+// duration there is.
+func (e *memEntry) age(now time.Time) time.Duration { return max(0, now.Sub(e.since)) }
+
+// record returns a copy of what the entry keeps.
+func (e *memEntry) record(now time.Time) Record {
+	rec := Record{State: e.state(), Fingerprint: e.fingerprint, Age: e.age(now)}
+	if rec.State == StateDone {
+		rec.Receipt = e.receipt.unpack()
+	}
+	return rec
+}
+
+func checkContext(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("idemmail: memory store: %w", err)
+	}
+	return nil
+}
+
+func checkLifetime(name string, d time.Duration) error {
+	if d > 0 || d == NoExpiry {
+		return nil
+	}
+	return fmt.Errorf("idemmail: memory store: a %s of %v: it must be positive, or NoExpiry", name, d)
+}
+
+// checkDone refuses what would be a done record that no version knows.
+func checkDone(state State, r *Receipt) error {
+	switch {
+	case state != StateDone:
+		return fmt.Errorf("idemmail: memory store: cannot complete a key with a record of state %q", state)
+	case r == nil:
+		return errors.New("idemmail: memory store: cannot complete a key without a receipt")
+	}
+	return nil
+}
