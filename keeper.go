@@ -1,0 +1,226 @@
+package idemmail
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// A keeper is the one place that talks to the store about sends. It bounds
+// every call by the timeout, settles under a context that the caller's end
+// does not end, tries again what may be tried again, and lets no answer
+// through that a store must not give. A single call is a batch of one.
+type keeper struct {
+	store   Store
+	batch   BatchStore // nil: the store takes one key at a time
+	renewer Renewer    // nil: leases cannot be renewed
+	timeout time.Duration
+
+	// inProcess: the store is a MemStore, which never blocks and whose answers
+	// are final. Its calls carry no deadline and are not tried again.
+	inProcess bool
+}
+
+// Pauses between two tries to settle.
+const (
+	firstSettlePause = 10 * time.Millisecond
+	maxSettlePause   = time.Second
+)
+
+func newKeeper(store Store, timeout time.Duration) *keeper {
+	if s, ok := store.(*MemStore); ok {
+		return &keeper{store: s, batch: s, renewer: s, timeout: timeout, inProcess: true}
+	}
+	b := boundedStore{store, timeout}
+	k := &keeper{store: b, timeout: timeout}
+	if renewer, ok := store.(Renewer); ok {
+		k.renewer = boundedRenewer{b, renewer}
+	}
+	if batch, ok := store.(BatchStore); ok {
+		k.batch = boundedBatch{b, batch}
+	}
+	return k
+}
+
+// together reports whether the store takes the calls at once.
+func (k *keeper) together(calls []*call) bool { return k.batch != nil && len(calls) > 1 }
+
+// reserve asks for the keys of the calls. Of each call it sets exactly one of
+// token, held and failure.
+func (k *keeper) reserve(ctx context.Context, calls []*call, lease time.Duration) {
+	if !k.together(calls) {
+		for _, c := range calls {
+			began := time.Now()
+			token, held, err := k.store.Reserve(ctx, c.storeKey, c.fingerprint, lease)
+			c.inStore += time.Since(began)
+			k.take(ctx, c, ReserveResult{Token: token, Held: held, Err: err})
+		}
+		return
+	}
+	reqs := make([]ReserveRequest, len(calls))
+	for i, c := range calls {
+		reqs[i] = ReserveRequest{Key: c.storeKey, Fingerprint: c.fingerprint, Lease: lease}
+	}
+	began := time.Now()
+	results := k.batch.ReserveMany(ctx, reqs)
+	took := time.Since(began)
+	for i, c := range calls {
+		c.inStore += took
+		k.take(ctx, c, results[i])
+	}
+}
+
+// take notes what the store answered to a reservation.
+func (k *keeper) take(ctx context.Context, c *call, r ReserveResult) {
+	if r.Err == nil && (r.Token == "") == (r.Held == nil) {
+		r.Err = errNeitherNor
+	}
+	c.token, c.held, c.failure = r.Token, r.Held, r.Err
+	if r.Err == nil {
+		return
+	}
+	c.token, c.held = "", nil
+	if r.Token != "" {
+		_ = k.store.Release(context.WithoutCancel(ctx), c.storeKey, r.Token) // best effort: its lease ends
+	}
+}
+
+var errNeitherNor = errors.New("store answered neither exactly a token nor exactly a record")
+
+// complete keeps the receipts of the calls that hold a key and did not fail.
+// What could not be kept has its failure set.
+func (k *keeper) complete(ctx context.Context, calls []*call) {
+	k.settle(ctx, calls, (*call).keeps, (*keeper).completeNow)
+}
+
+func (k *keeper) completeNow(ctx context.Context, calls []*call) {
+	if !k.together(calls) {
+		for _, c := range calls {
+			c.failure = k.store.Complete(ctx, c.storeKey, c.token, c.record(), c.keepFor)
+		}
+		return
+	}
+	reqs := make([]CompleteRequest, len(calls))
+	for i, c := range calls {
+		reqs[i] = CompleteRequest{Key: c.storeKey, Token: c.token, Record: c.record(), TTL: c.keepFor}
+	}
+	note(calls, k.batch.CompleteMany(ctx, reqs))
+}
+
+// release frees the keys of the calls that hold one and failed. What could not
+// be freed has its failure set.
+func (k *keeper) release(ctx context.Context, calls []*call) {
+	k.settle(ctx, calls, (*call).frees, (*keeper).releaseNow)
+}
+
+func (k *keeper) releaseNow(ctx context.Context, calls []*call) {
+	if !k.together(calls) {
+		for _, c := range calls {
+			c.failure = k.store.Release(ctx, c.storeKey, c.token)
+		}
+		return
+	}
+	reqs := make([]ReleaseRequest, len(calls))
+	for i, c := range calls {
+		reqs[i] = ReleaseRequest{Key: c.storeKey, Token: c.token}
+	}
+	note(calls, k.batch.ReleaseMany(ctx, reqs))
+}
+
+// note writes the store's answers down.
+func note(calls []*call, errs []error) {
+	for i, c := range calls {
+		c.failure = errs[i]
+	}
+}
+
+// renew extends the leases of the calls and answers one error for each.
+func (k *keeper) renew(ctx context.Context, calls []*call, lease time.Duration) []error {
+	if !k.together(calls) {
+		errs := make([]error, len(calls))
+		for i, c := range calls {
+			errs[i] = k.renewer.Renew(ctx, c.storeKey, c.token, lease)
+		}
+		return errs
+	}
+	reqs := make([]RenewRequest, len(calls))
+	for i, c := range calls {
+		reqs[i] = RenewRequest{Key: c.storeKey, Token: c.token, Lease: lease}
+	}
+	return k.batch.RenewMany(ctx, reqs)
+}
+
+// settle does a step for the wanted calls, without the end of the caller's
+// context. A key that is settled twice under its token stays as it is, so a
+// lost answer does no harm.
+func (k *keeper) settle(ctx context.Context, calls []*call, wanted func(*call) bool, step func(*keeper, context.Context, []*call)) {
+	if !k.together(calls) {
+		for i, c := range calls {
+			if wanted(c) {
+				k.persist(ctx, calls[i:i+1], step)
+			}
+		}
+		return
+	}
+	var all []*call
+	for _, c := range calls {
+		if wanted(c) {
+			all = append(all, c)
+		}
+	}
+	if len(all) > 0 {
+		k.persist(ctx, all, step)
+	}
+}
+
+// persist does a step and, within the timeout and with growing pauses, does it
+// again for the calls for which it failed and may yet succeed.
+func (k *keeper) persist(ctx context.Context, calls []*call, step func(*keeper, context.Context, []*call)) {
+	began := time.Now()
+	ctx = detach(ctx)
+	if !k.inProcess {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, k.timeout)
+		defer cancel()
+	}
+	left := calls
+	for pause := firstSettlePause; ; pause = min(2*pause, maxSettlePause) {
+		step(k, ctx, left)
+		if left = unfinished(left); len(left) == 0 || k.inProcess || !sleep(ctx, pause) {
+			break
+		}
+	}
+	for _, c := range calls {
+		c.inStore += time.Since(began)
+	}
+}
+
+// unfinished lists the calls whose last step failed but may yet succeed.
+func unfinished(calls []*call) (left []*call) {
+	for _, c := range calls {
+		if c.failure != nil && !errors.Is(c.failure, ErrLeaseLost) && !errors.Is(c.failure, ErrBadRecord) && !errors.Is(c.failure, ErrStoreFull) {
+			left = append(left, c)
+		}
+	}
+	return left
+}
+
+// detach is context.WithoutCancel where there is anything to cut off.
+func detach(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
+}
+
+// sleep waits for d and reports whether ctx is still alive then.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ctx.Err() == nil
+	}
+}
