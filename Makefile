@@ -1,0 +1,28 @@
+# Versions of the tools, and of the newest drivers that the stores are tested
+# with; go.mod has the lowest.
+STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK  = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+NEWEST       = github.com/redis/go-redis/v9@v9.23.0 go.mongodb.org/mongo-driver/v2@v2.10.0
+
+FUZZTIME    ?= 30s
+BENCHTIME   ?= 1s
+
+.PHONY: test provision lint fuzz bench
+
+# Every module with the race detector, against real servers.
+test: provision
+	NEWEST="$(NEWEST)" scripts/test
+
+# Installs the servers that the tests start: on Debian, as root.
+provision:
+	scripts/provision
+
+lint:
+	STATICCHECK="$(STATICCHECK)" GOVULNCHECK="$(GOVULNCHECK)" scripts/lint
+
+# Every fuzz target for FUZZTIME.
+fuzz:
+	FUZZTIME="$(FUZZTIME)" scripts/fuzz
+
+bench:
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
