@@ -23,49 +23,49 @@ type modelLink struct {
 	says idemmail.Delivery
 }
 
-// wraps and leaves are what the random errors are built of.
-var wraps = []struct {
+// errorWraps and errorLeaves are what the random errors are built of.
+var errorWraps = []struct {
 	modelLink
 	wrap func(error) error
 }{
 	{modelLink{}, func(err error) error { return fmt.Errorf("wrapped: %w", err) }},
 	{modelLink{1, notDelivered}, idemmail.NotSent},
-	{modelLink{1, unknown}, idemmail.MayBeSent},
+	{modelLink{1, deliveryUnknown}, idemmail.MayBeSent},
 	{modelLink{1, notDelivered}, func(err error) error {
 		return &idemmail.SendError{Receipt: &idemmail.Receipt{Status: idemmail.StatusFailed}, Err: err}
 	}},
 	{modelLink{2, notDelivered}, func(err error) error { return &httpError{404, err} }},
-	{modelLink{2, unknown}, func(err error) error { return &httpError{502, err} }},
+	{modelLink{2, deliveryUnknown}, func(err error) error { return &httpError{502, err} }},
 	{modelLink{3, notDelivered}, func(err error) error { return opError("dial", err) }},
 	{modelLink{}, func(err error) error { return &url.Error{Op: "Post", Err: err} }},
 }
 
-var leaves = []struct {
+var errorLeaves = []struct {
 	modelLink
 	err error
 }{
-	{modelLink{}, errPlain},
-	{modelLink{2, notDelivered}, reply(451)},
-	{modelLink{2, unknown}, reply(250)},
+	{modelLink{}, errOnFire},
+	{modelLink{2, notDelivered}, replyError(451)},
+	{modelLink{2, deliveryUnknown}, replyError(250)},
 	{modelLink{3, notDelivered}, x509.HostnameError{}},
 	{modelLink{3, notDelivered}, &net.DNSError{}},
-	{modelLink{4, unknown}, io.EOF},
-	{modelLink{4, unknown}, context.Canceled},
-	{modelLink{}, timeout{false}},
+	{modelLink{4, deliveryUnknown}, io.EOF},
+	{modelLink{4, deliveryUnknown}, context.Canceled},
+	{modelLink{}, timeoutError{false}},
 }
 
-// build makes an error from data, and the chains that lead from its first
+// buildError makes an error from data, and the chains that lead from its first
 // link to each of its leaves.
-func build(data *[]byte, depth int) (error, [][]modelLink) {
+func buildError(data *[]byte, depth int) (error, [][]modelLink) {
 	if len(*data) == 0 || depth == 0 {
-		return errPlain, [][]modelLink{{{}}}
+		return errOnFire, [][]modelLink{{{}}}
 	}
 	b := int((*data)[0])
 	*data = (*data)[1:]
 	switch n := b >> 2; b & 3 {
 	case 0, 1:
-		w := wraps[n%len(wraps)]
-		err, chains := build(data, depth-1)
+		w := errorWraps[n%len(errorWraps)]
+		err, chains := buildError(data, depth-1)
 		for i := range chains {
 			chains[i] = append([]modelLink{w.modelLink}, chains[i]...)
 		}
@@ -74,12 +74,12 @@ func build(data *[]byte, depth int) (error, [][]modelLink) {
 		var errs []error
 		var chains [][]modelLink
 		for range 1 + n%3 {
-			err, more := build(data, depth-1)
+			err, more := buildError(data, depth-1)
 			errs, chains = append(errs, err), append(chains, more...)
 		}
 		return errors.Join(errs...), chains
 	default:
-		l := leaves[n%len(leaves)]
+		l := errorLeaves[n%len(errorLeaves)]
 		return l.err, [][]modelLink{{l.modelLink}}
 	}
 }
@@ -88,7 +88,7 @@ func build(data *[]byte, depth int) (error, [][]modelLink) {
 func classifyChains(chains [][]modelLink) idemmail.Delivery {
 	said := map[idemmail.Delivery]bool{}
 	for _, chain := range chains {
-		verdict := unspecified
+		verdict := deliveryUnspecified
 		for rule := 4; rule >= 1; rule-- {
 			if i := slices.IndexFunc(chain, func(l modelLink) bool { return l.rule == rule }); i >= 0 {
 				verdict = chain[i].says
@@ -97,10 +97,10 @@ func classifyChains(chains [][]modelLink) idemmail.Delivery {
 		said[verdict] = true
 	}
 	switch {
-	case said[unknown]:
-		return unknown
-	case said[unspecified]:
-		return unspecified
+	case said[deliveryUnknown]:
+		return deliveryUnknown
+	case said[deliveryUnspecified]:
+		return deliveryUnspecified
 	default:
 		return notDelivered
 	}
@@ -111,9 +111,9 @@ func FuzzClassifyError(f *testing.F) {
 	f.Add([]byte{0, 10, 7, 8, 23})
 	f.Add([]byte{16, 6, 4, 3, 8, 23, 24, 19})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		err, chains := build(&data, 8)
+		err, chains := buildError(&data, 8)
 		require.Equal(t, classifyChains(chains), idemmail.ClassifyError(err), "%v of %v", err, chains)
 		require.Equal(t, notDelivered, idemmail.ClassifyError(idemmail.NotSent(err)))
-		require.Equal(t, unknown, idemmail.ClassifyError(idemmail.MayBeSent(err)))
+		require.Equal(t, deliveryUnknown, idemmail.ClassifyError(idemmail.MayBeSent(err)))
 	})
 }

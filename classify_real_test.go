@@ -38,53 +38,53 @@ func TestClassifyRealErrors(t *testing.T) {
 		{"dial: cancelled", dialCancelled, context.Canceled, notDelivered, network, true},
 		{"dial: unknown host", dialUnknownHost, nil, notDelivered, network, true},
 		{"DNS: no server answers", lookupFailed, nil, notDelivered, network, true},
-		{"read: deadline", readDeadline, os.ErrDeadlineExceeded, unknown, late, true},
-		{"read: reset", readReset, syscall.ECONNRESET, unknown, network, true},
-		{"read: end of file", readEOF, io.EOF, unknown, network, true},
-		{"read: unexpected end of file", readUnexpectedEOF, io.ErrUnexpectedEOF, unknown, network, true},
-		{"read: closed connection", readClosed, net.ErrClosed, unknown, network, true},
-		{"write: broken pipe", writeBrokenPipe, syscall.EPIPE, unknown, network, true},
-		{"write: closed pipe", writeClosedPipe, io.ErrClosedPipe, unknown, network, true},
-		{"os: deadline of a pipe", pipeDeadline, os.ErrDeadlineExceeded, unknown, late, true},
-		{"context: deadline", contextDeadline, context.DeadlineExceeded, unknown, late, true},
-		{"context: cancelled", contextCancelled, context.Canceled, unknown, idemmail.CategoryUnknown, true},
+		{"read: deadline", readDeadline, os.ErrDeadlineExceeded, deliveryUnknown, late, true},
+		{"read: reset", readReset, syscall.ECONNRESET, deliveryUnknown, network, true},
+		{"read: end of file", readEOF, io.EOF, deliveryUnknown, network, true},
+		{"read: unexpected end of file", readUnexpectedEOF, io.ErrUnexpectedEOF, deliveryUnknown, network, true},
+		{"read: closed connection", readClosed, net.ErrClosed, deliveryUnknown, network, true},
+		{"write: broken pipe", writeBrokenPipe, syscall.EPIPE, deliveryUnknown, network, true},
+		{"write: closed pipe", writeClosedPipe, io.ErrClosedPipe, deliveryUnknown, network, true},
+		{"os: deadline of a pipe", pipeDeadline, os.ErrDeadlineExceeded, deliveryUnknown, late, true},
+		{"context: deadline", contextDeadline, context.DeadlineExceeded, deliveryUnknown, late, true},
+		{"context: cancelled", contextCancelled, context.Canceled, deliveryUnknown, idemmail.CategoryUnknown, true},
 
 		{"x509: unknown authority", verifyUnknownAuthority, nil, notDelivered, network, false},
 		{"x509: expired", verifyExpired, nil, notDelivered, network, false},
 		{"x509: wrong host", verifyWrongHost, nil, notDelivered, network, false},
-		{"TLS: unknown authority", handshake(&tls.Config{}, nil), nil, notDelivered, network, false},
-		{"TLS: wrong host", handshake(&tls.Config{ServerName: "other.example"}, trusted), nil, notDelivered, network, false},
-		{"TLS: expired certificate", handshake(&tls.Config{Time: inTenYears}, trusted), nil, notDelivered, network, false},
+		{"TLS: unknown authority", tlsHandshake(&tls.Config{}, nil), nil, notDelivered, network, false},
+		{"TLS: wrong host", tlsHandshake(&tls.Config{ServerName: "other.example"}, tlsTrusted), nil, notDelivered, network, false},
+		{"TLS: expired certificate", tlsHandshake(&tls.Config{Time: inTenYears}, tlsTrusted), nil, notDelivered, network, false},
 		{"TLS: server speaks plain text", handshakePlain, nil, notDelivered, network, false},
-		{"TLS: alert in mid-session, client certificate required", alertCertificateRequired, nil, unspecified, idemmail.CategoryUnknown, true},
-		{"TLS: alert, protocol version", alertProtocolVersion, nil, unspecified, idemmail.CategoryUnknown, true},
-		{"TLS: connection lost in mid-session", tlsLost, io.EOF, unknown, network, true},
+		{"TLS: alert in mid-session, client certificate required", alertCertificateRequired, nil, deliveryUnspecified, idemmail.CategoryUnknown, true},
+		{"TLS: alert, protocol version", alertProtocolVersion, nil, deliveryUnspecified, idemmail.CategoryUnknown, true},
+		{"TLS: connection lost in mid-session", tlsLost, io.EOF, deliveryUnknown, network, true},
 
 		{"textproto: 421", readReply(250, "421 closing"), nil, notDelivered, idemmail.CategoryProvider, true},
 		{"textproto: 535", readReply(235, "535 5.7.8 no"), nil, notDelivered, idemmail.CategoryAuth, false},
 		{"textproto: 550 of several lines", readReply(250, "550-no\r\n550 such user"), nil, notDelivered, idemmail.CategoryProvider, false},
-		{"textproto: 354 for 250", readReply(250, "354 go ahead"), nil, unknown, idemmail.CategoryProvider, true},
+		{"textproto: 354 for 250", readReply(250, "354 go ahead"), nil, deliveryUnknown, idemmail.CategoryProvider, true},
 		{"SMTP: recipient refused", smtpSession("550 no such user", "250 ok"), nil, notDelivered, idemmail.CategoryProvider, false},
 		{"SMTP: message refused after the dot", smtpSession("250 ok", "554 spam"), nil, notDelivered, idemmail.CategoryProvider, false},
 		{"SMTP: message put off after the dot", smtpSession("250 ok", "451 later"), nil, notDelivered, idemmail.CategoryProvider, true},
-		{"SMTP: connection lost after the dot", smtpSession("250 ok", ""), io.EOF, unknown, network, true},
+		{"SMTP: connection lost after the dot", smtpSession("250 ok", ""), io.EOF, deliveryUnknown, network, true},
 
 		{"HTTP: refused", httpRefused, syscall.ECONNREFUSED, notDelivered, network, true},
-		{"HTTP: connection lost before the answer", httpLost, io.EOF, unknown, network, true},
-		{"HTTP: body of the answer cut off", httpCutOff, io.ErrUnexpectedEOF, unknown, network, true},
-		{"HTTP: client's timeout", httpTimedOut, context.DeadlineExceeded, unknown, late, true},
-		{"HTTP: cancelled while waiting", httpCancelled, context.Canceled, unknown, idemmail.CategoryUnknown, true},
+		{"HTTP: connection lost before the answer", httpLost, io.EOF, deliveryUnknown, network, true},
+		{"HTTP: body of the answer cut off", httpCutOff, io.ErrUnexpectedEOF, deliveryUnknown, network, true},
+		{"HTTP: client's timeout", httpTimedOut, context.DeadlineExceeded, deliveryUnknown, late, true},
+		{"HTTP: cancelled while waiting", httpCancelled, context.Canceled, deliveryUnknown, idemmail.CategoryUnknown, true},
 		{"HTTP: certificate of an unknown authority", httpUntrusted, nil, notDelivered, network, false},
 		{"HTTP: 401", httpStatus(401), nil, notDelivered, idemmail.CategoryAuth, false},
 		{"HTTP: 403", httpStatus(403), nil, notDelivered, idemmail.CategoryAuth, false},
 		{"HTTP: 408", httpStatus(408), nil, notDelivered, late, true},
 		{"HTTP: 422", httpStatus(422), nil, notDelivered, idemmail.CategoryValidation, false},
 		{"HTTP: 429", httpStatus(429), nil, notDelivered, idemmail.CategoryRateLimit, true},
-		{"HTTP: 500", httpStatus(500), nil, unknown, idemmail.CategoryProvider, true},
-		{"HTTP: 502", httpStatus(502), nil, unknown, idemmail.CategoryProvider, true},
-		{"HTTP: 503", httpStatus(503), nil, unknown, idemmail.CategoryProvider, true},
-		{"HTTP: 504", httpStatus(504), nil, unknown, idemmail.CategoryProvider, true},
-		{"HTTP: 200 that the adapter can't read", httpStatus(200), nil, unknown, idemmail.CategoryProvider, true},
+		{"HTTP: 500", httpStatus(500), nil, deliveryUnknown, idemmail.CategoryProvider, true},
+		{"HTTP: 502", httpStatus(502), nil, deliveryUnknown, idemmail.CategoryProvider, true},
+		{"HTTP: 503", httpStatus(503), nil, deliveryUnknown, idemmail.CategoryProvider, true},
+		{"HTTP: 504", httpStatus(504), nil, deliveryUnknown, idemmail.CategoryProvider, true},
+		{"HTTP: 200 that the adapter can't read", httpStatus(200), nil, deliveryUnknown, idemmail.CategoryProvider, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := test.provoke(t)
@@ -102,20 +102,20 @@ func TestClassifyRealErrors(t *testing.T) {
 			}
 
 			withLost := errors.Join(wrapped, io.ErrUnexpectedEOF)
-			require.Equal(t, unknown, idemmail.ClassifyError(withLost), "joined with a lost connection")
-			withRefusal := errors.Join(reply(550), wrapped)
+			require.Equal(t, deliveryUnknown, idemmail.ClassifyError(withLost), "joined with a lost connection")
+			withRefusal := errors.Join(replyError(550), wrapped)
 			require.Equal(t, test.want, idemmail.ClassifyError(withRefusal), "joined with a refusal, which never wins")
-			if test.want != unknown {
-				require.Equal(t, unspecified, idemmail.ClassifyError(errors.Join(wrapped, errPlain)), "joined with a plain error")
+			if test.want != deliveryUnknown {
+				require.Equal(t, deliveryUnspecified, idemmail.ClassifyError(errors.Join(wrapped, errOnFire)), "joined with a plain error")
 			}
 			require.Equal(t, notDelivered, idemmail.ClassifyError(idemmail.NotSent(wrapped)), "marked")
-			require.Equal(t, unknown, idemmail.ClassifyError(idemmail.MayBeSent(wrapped)), "marked")
+			require.Equal(t, deliveryUnknown, idemmail.ClassifyError(idemmail.MayBeSent(wrapped)), "marked")
 		})
 	}
 }
 
-// listen serves each connection with serve and ends with the test.
-func listen(t *testing.T, serve func(net.Conn)) string {
+// listenTCP serves each connection with serve and ends with the test.
+func listenTCP(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -138,7 +138,7 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-func dial(t *testing.T, addr string) *net.TCPConn {
+func dialTCP(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
@@ -162,7 +162,7 @@ func dialRefused(t *testing.T) error {
 }
 
 func dialTimedOut(t *testing.T) error {
-	_, err := net.DialTimeout("tcp", listen(t, untilClosed), time.Nanosecond)
+	_, err := net.DialTimeout("tcp", listenTCP(t, untilClosed), time.Nanosecond)
 	var n net.Error
 	require.ErrorAs(t, err, &n)
 	require.True(t, n.Timeout())
@@ -172,14 +172,14 @@ func dialTimedOut(t *testing.T) error {
 func dialDeadline(t *testing.T) error {
 	ctx, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()
-	_, err := new(net.Dialer).DialContext(ctx, "tcp", listen(t, untilClosed))
+	_, err := new(net.Dialer).DialContext(ctx, "tcp", listenTCP(t, untilClosed))
 	return err
 }
 
 func dialCancelled(t *testing.T) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := new(net.Dialer).DialContext(ctx, "tcp", listen(t, untilClosed))
+	_, err := new(net.Dialer).DialContext(ctx, "tcp", listenTCP(t, untilClosed))
 	return err
 }
 
@@ -205,7 +205,7 @@ func lookupFailed(t *testing.T) error {
 }
 
 func readDeadline(t *testing.T) error {
-	c := dial(t, listen(t, untilClosed))
+	c := dialTCP(t, listenTCP(t, untilClosed))
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(-time.Second)))
 	_, err := c.Read(make([]byte, 1))
 	return err
@@ -214,7 +214,7 @@ func readDeadline(t *testing.T) error {
 // dialReset is a connection that the server resets once it has read a byte,
 // for one that comes too early resets the dial.
 func dialReset(t *testing.T) (c *net.TCPConn, reset error) {
-	c = dial(t, listen(t, func(c net.Conn) {
+	c = dialTCP(t, listenTCP(t, func(c net.Conn) {
 		c.Read(make([]byte, 1))
 		c.(*net.TCPConn).SetLinger(0)
 	}))
@@ -230,18 +230,18 @@ func readReset(t *testing.T) error {
 }
 
 func readEOF(t *testing.T) error {
-	_, err := dial(t, listen(t, func(net.Conn) {})).Read(make([]byte, 1))
+	_, err := dialTCP(t, listenTCP(t, func(net.Conn) {})).Read(make([]byte, 1))
 	return err
 }
 
 func readUnexpectedEOF(t *testing.T) error {
-	c := dial(t, listen(t, func(c net.Conn) { io.WriteString(c, "25") }))
+	c := dialTCP(t, listenTCP(t, func(c net.Conn) { io.WriteString(c, "25") }))
 	_, err := io.ReadFull(c, make([]byte, 3))
 	return err
 }
 
 func readClosed(t *testing.T) error {
-	c := dial(t, listen(t, untilClosed))
+	c := dialTCP(t, listenTCP(t, untilClosed))
 	require.NoError(t, c.Close())
 	_, err := c.Read(make([]byte, 1))
 	return err

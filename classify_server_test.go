@@ -19,7 +19,7 @@ import (
 
 func readReply(expected int, text string) func(*testing.T) error {
 	return func(t *testing.T) error {
-		c := dial(t, listen(t, func(c net.Conn) { io.WriteString(c, text+"\r\n") }))
+		c := dialTCP(t, listenTCP(t, func(c net.Conn) { io.WriteString(c, text+"\r\n") }))
 		_, _, err := textproto.NewReader(bufio.NewReader(c)).ReadResponse(expected)
 		return err
 	}
@@ -52,7 +52,7 @@ func smtpSession(rcpt, dot string) func(*testing.T) error {
 		}
 	}
 	return func(t *testing.T) error {
-		return smtp.SendMail(listen(t, serve), nil, "a@example.com", []string{"b@example.com"}, []byte("Subject: x\r\n\r\nx\r\n"))
+		return smtp.SendMail(listenTCP(t, serve), nil, "a@example.com", []string{"b@example.com"}, []byte("Subject: x\r\n\r\nx\r\n"))
 	}
 }
 
@@ -62,8 +62,8 @@ func httpServer(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 	return server
 }
 
-// post answers the error that the client makes, or that of reading the answer.
-func post(ctx context.Context, client *http.Client, url string) error {
+// postHTTP answers the error that the client makes, or that of reading the answer.
+func postHTTP(ctx context.Context, client *http.Client, url string) error {
 	defer client.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("{}"))
 	if err != nil {
@@ -83,13 +83,13 @@ func post(ctx context.Context, client *http.Client, url string) error {
 func httpStatus(code int) func(*testing.T) error {
 	return func(t *testing.T) error {
 		server := httpServer(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
-		return post(context.Background(), server.Client(), server.URL)
+		return postHTTP(context.Background(), server.Client(), server.URL)
 	}
 }
 
 func httpRefused(t *testing.T) error {
 	client := &http.Client{Transport: &http.Transport{}}
-	return post(context.Background(), client, "http://"+deadPort(t))
+	return postHTTP(context.Background(), client, "http://"+deadPort(t))
 }
 
 func httpLost(t *testing.T) error {
@@ -98,7 +98,7 @@ func httpLost(t *testing.T) error {
 		c, _, _ := http.NewResponseController(w).Hijack()
 		c.Close()
 	})
-	return post(context.Background(), server.Client(), server.URL)
+	return postHTTP(context.Background(), server.Client(), server.URL)
 }
 
 func httpCutOff(t *testing.T) error {
@@ -106,7 +106,7 @@ func httpCutOff(t *testing.T) error {
 		w.Header().Set("Content-Length", "100")
 		io.WriteString(w, "{")
 	})
-	return post(context.Background(), server.Client(), server.URL)
+	return postHTTP(context.Background(), server.Client(), server.URL)
 }
 
 func httpTimedOut(t *testing.T) error {
@@ -116,7 +116,7 @@ func httpTimedOut(t *testing.T) error {
 	})
 	client := server.Client()
 	client.Timeout = 50 * time.Millisecond
-	return post(context.Background(), client, server.URL)
+	return postHTTP(context.Background(), client, server.URL)
 }
 
 func httpCancelled(t *testing.T) error {
@@ -127,7 +127,7 @@ func httpCancelled(t *testing.T) error {
 		cancel()
 		<-r.Context().Done()
 	})
-	return post(ctx, server.Client(), server.URL)
+	return postHTTP(ctx, server.Client(), server.URL)
 }
 
 func httpUntrusted(t *testing.T) error {
@@ -135,7 +135,7 @@ func httpUntrusted(t *testing.T) error {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	return post(context.Background(), &http.Client{Transport: &http.Transport{
+	return postHTTP(context.Background(), &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: x509.NewCertPool()},
 	}}, server.URL)
 }

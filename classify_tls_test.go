@@ -18,8 +18,8 @@ import (
 
 func inTenYears() time.Time { return time.Now().AddDate(10, 0, 0) }
 
-// trusted makes a client trust the certificate of its server.
-func trusted(config *tls.Config, cert *x509.Certificate) {
+// tlsTrusted makes a client trust the certificate of its server.
+func tlsTrusted(config *tls.Config, cert *x509.Certificate) {
 	config.RootCAs = x509.NewCertPool()
 	config.RootCAs.AddCert(cert)
 }
@@ -45,7 +45,7 @@ func selfSigned(t *testing.T) (tls.Certificate, *x509.Certificate) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, cert
 }
 
-func verify(t *testing.T, trust bool, opts x509.VerifyOptions) error {
+func verifyCertificate(t *testing.T, trust bool, opts x509.VerifyOptions) error {
 	_, cert := selfSigned(t)
 	opts.Roots = x509.NewCertPool()
 	if trust {
@@ -55,12 +55,14 @@ func verify(t *testing.T, trust bool, opts x509.VerifyOptions) error {
 	return err
 }
 
-func verifyUnknownAuthority(t *testing.T) error { return verify(t, false, x509.VerifyOptions{}) }
+func verifyUnknownAuthority(t *testing.T) error {
+	return verifyCertificate(t, false, x509.VerifyOptions{})
+}
 func verifyExpired(t *testing.T) error {
-	return verify(t, true, x509.VerifyOptions{CurrentTime: inTenYears()})
+	return verifyCertificate(t, true, x509.VerifyOptions{CurrentTime: inTenYears()})
 }
 func verifyWrongHost(t *testing.T) error {
-	return verify(t, true, x509.VerifyOptions{DNSName: "other.example"})
+	return verifyCertificate(t, true, x509.VerifyOptions{DNSName: "other.example"})
 }
 
 // tlsConn is a client of a TLS server that reads until the end, or calls serve.
@@ -75,19 +77,19 @@ func tlsConn(t *testing.T, server, client *tls.Config, trust func(*tls.Config, *
 	} else {
 		client.RootCAs = x509.NewCertPool()
 	}
-	addr := listen(t, func(c net.Conn) {
+	addr := listenTCP(t, func(c net.Conn) {
 		s := tls.Server(c, server)
 		if s.Handshake() == nil {
 			serve(s)
 		}
 		untilClosed(c)
 	})
-	conn := tls.Client(dial(t, addr), client)
+	conn := tls.Client(dialTCP(t, addr), client)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
 
-func handshake(client *tls.Config, trust func(*tls.Config, *x509.Certificate)) func(*testing.T) error {
+func tlsHandshake(client *tls.Config, trust func(*tls.Config, *x509.Certificate)) func(*testing.T) error {
 	return func(t *testing.T) error {
 		conn := tlsConn(t, &tls.Config{}, client.Clone(), trust, func(*tls.Conn) {})
 		defer conn.Close()
@@ -96,8 +98,8 @@ func handshake(client *tls.Config, trust func(*tls.Config, *x509.Certificate)) f
 }
 
 func handshakePlain(t *testing.T) error {
-	addr := listen(t, func(c net.Conn) { io.WriteString(c, "220 mail.example ESMTP\r\n"); untilClosed(c) })
-	conn := tls.Client(dial(t, addr), &tls.Config{ServerName: "mail.example"})
+	addr := listenTCP(t, func(c net.Conn) { io.WriteString(c, "220 mail.example ESMTP\r\n"); untilClosed(c) })
+	conn := tls.Client(dialTCP(t, addr), &tls.Config{ServerName: "mail.example"})
 	defer conn.Close()
 	return conn.Handshake()
 }
@@ -105,7 +107,7 @@ func handshakePlain(t *testing.T) error {
 // In TLS 1.3 the client's handshake is over before the server has seen the
 // certificate: the alert answers what the client has written.
 func alertCertificateRequired(t *testing.T) error {
-	conn := tlsConn(t, &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13}, &tls.Config{}, trusted, func(*tls.Conn) {})
+	conn := tlsConn(t, &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13}, &tls.Config{}, tlsTrusted, func(*tls.Conn) {})
 	defer conn.Close()
 	require.NoError(t, conn.Handshake())
 	_, err := conn.Read(make([]byte, 1))
@@ -113,14 +115,14 @@ func alertCertificateRequired(t *testing.T) error {
 }
 
 func alertProtocolVersion(t *testing.T) error {
-	conn := tlsConn(t, &tls.Config{MaxVersion: tls.VersionTLS12}, &tls.Config{MinVersion: tls.VersionTLS13}, trusted, func(*tls.Conn) {})
+	conn := tlsConn(t, &tls.Config{MaxVersion: tls.VersionTLS12}, &tls.Config{MinVersion: tls.VersionTLS13}, tlsTrusted, func(*tls.Conn) {})
 	defer conn.Close()
 	return conn.Handshake()
 }
 
 // tlsLost ends the connection without the alert that ends a session.
 func tlsLost(t *testing.T) error {
-	conn := tlsConn(t, &tls.Config{}, &tls.Config{}, trusted, func(s *tls.Conn) { s.NetConn().(*net.TCPConn).CloseWrite() })
+	conn := tlsConn(t, &tls.Config{}, &tls.Config{}, tlsTrusted, func(s *tls.Conn) { s.NetConn().(*net.TCPConn).CloseWrite() })
 	defer conn.Close()
 	_, err := io.ReadFull(conn, make([]byte, 1))
 	return err
