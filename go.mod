@@ -5,6 +5,7 @@ go 1.25.0
 require (
 	github.com/stretchr/testify v1.12.1
 	go.mongodb.org/mongo-driver/v2 v2.0.0
+	go.uber.org/goleak v1.3.0
 )
 
 require (
