@@ -80,6 +80,9 @@ func (g *Guard) weigh(c *call, ended error) {
 	if r == nil {
 		r = new(Receipt)
 	}
+	if isNilPointer(err) { // most often a success; its methods cannot be called
+		err = MayBeSent(fmt.Errorf("transport returned a nil %T as its error", err))
+	}
 	if saysInFlight(err) && r.Status != StatusSent && len(r.Accepted) == 0 {
 		g.refuse(c, CodeInFlight, ErrInFlight)
 		c.kind, c.receipt.Status = EventFailed, StatusFailed // this call took nothing

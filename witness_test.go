@@ -358,3 +358,20 @@ func TestClassifyOption(t *testing.T) {
 		})
 	}
 }
+
+// A typed nil pointer is most often a success that was returned as an error by
+// mistake.
+func TestNilPointerAsError(t *testing.T) {
+	throughDoors(t, func(t *testing.T, d door) {
+		for name, err := range map[string]error{"SendError": (*idemmail.SendError)(nil), "other": (*httpError)(nil)} {
+			t.Run(name, func(t *testing.T) {
+				s := newShelf()
+				r, err := d.open(t, idemmail.Options{Store: s.store}, answers(nil, err))(t.Context(), "k", "a")
+				require.Equal(t, statusUnknown, r.Status)
+				requireSendError(t, "k", r, err)
+				require.NotEmpty(t, err.Error())
+				s.requireKept(t, "k", r, doorTTL)
+			})
+		}
+	})
+}
