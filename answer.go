@@ -36,7 +36,11 @@ func (g *Guard) refuse(c *call, code string, cause error) {
 // answerFrom answers a call from the record that holds its key. The record's
 // receipt becomes the call's.
 func (g *Guard) answerFrom(ctx context.Context, c *call, held *Record) {
-	switch judge(held, c.fingerprint, g.options.Lease) {
+	staleAfter := NoExpiry
+	if g.options.AtMostOnce {
+		staleAfter = g.options.Lease
+	}
+	switch judge(held, c.fingerprint, staleAfter) {
 	case keyReused:
 		g.refuse(c, CodeKeyReused, nil)
 	case inFlight:
