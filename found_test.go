@@ -186,6 +186,23 @@ func TestFoundTheSameMessageInFlight(t *testing.T) {
 	})
 }
 
+// A reservation is abandoned under AtMostOnce alone: otherwise its store says
+// when it ends, and it may be that of a process with a longer lease.
+func TestFoundTheSameMessageInFlightForLongerThanLease(t *testing.T) {
+	throughDoors(t, func(t *testing.T, d door) {
+		var sends atomic.Int64
+		send := d.open(t, idemmail.Options{Store: held{newShelf().store, func(fingerprint string) *idemmail.Record {
+			return &idemmail.Record{State: idemmail.StatePending, Fingerprint: fingerprint, Age: doorLease + time.Second}
+		}}}, counted(&sends, answers(nil, nil)))
+		r, err := send(t.Context(), "k", "a")
+		requireSendError(t, "k", r, err)
+		require.ErrorIs(t, err, idemmail.ErrInFlight)
+		require.NotErrorIs(t, err, idemmail.ErrAbandoned)
+		require.True(t, r.Retryable)
+		require.Zero(t, sends.Load())
+	})
+}
+
 func TestFoundTheSameMessageDone(t *testing.T) {
 	full := idemmail.Receipt{
 		Transport:  "smtp",
