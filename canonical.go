@@ -20,27 +20,24 @@ import (
 // as a whole need not be copied.
 type encoder struct {
 	hash   hash.Hash
-	window []byte
+	window [4096]byte
+	used   int // of the window
 
 	// What is being sorted; empty between two lists.
-	list   []address
-	fields []headerField
-	pairs  []pair
+	list  []address
+	names []string
 }
 
-const (
-	windowBytes = 4096
-	maxScratch  = 256 // entries that a list keeps room for from message to message
-)
+// maxScratch is how many entries a list keeps room for from one message to
+// the next.
+const maxScratch = 256
 
-var encoders = sync.Pool{New: func() any {
-	return &encoder{hash: sha256.New(), window: make([]byte, 0, windowBytes)}
-}}
+var encoders = sync.Pool{New: func() any { return &encoder{hash: sha256.New()} }}
 
 func newEncoder() *encoder {
 	e := encoders.Get().(*encoder)
 	e.hash.Reset()
-	e.window = e.window[:0]
+	e.used = 0
 	return e
 }
 
@@ -48,23 +45,28 @@ func newEncoder() *encoder {
 func (e *encoder) sum() string {
 	e.flush()
 	sum := e.hash.Sum(e.window[:0])
-	text := hex.AppendEncode(append(e.window[:len(sum)], fingerprintVersion...), sum)
-	fingerprint := string(text[len(sum):])
+	text := append(e.window[len(sum):len(sum)], fingerprintVersion...)
+	fingerprint := string(hex.AppendEncode(text, sum))
 	encoders.Put(e)
 	return fingerprint
 }
 
 func (e *encoder) flush() {
-	e.hash.Write(e.window)
-	e.window = e.window[:0]
+	e.hash.Write(e.window[:e.used])
+	e.used = 0
 }
 
 // number writes a count, a length or a time.
 func (e *encoder) number(n uint64) {
-	if len(e.window)+binary.MaxVarintLen64 > windowBytes {
+	if n < 0x80 && e.used < len(e.window) { // most are
+		e.window[e.used] = byte(n)
+		e.used++
+		return
+	}
+	if len(e.window)-e.used < binary.MaxVarintLen64 {
 		e.flush()
 	}
-	e.window = binary.AppendUvarint(e.window, n)
+	e.used += binary.PutUvarint(e.window[e.used:], n)
 }
 
 func (e *encoder) string(s string) {
@@ -75,23 +77,30 @@ func (e *encoder) string(s string) {
 // bytes writes s without its length.
 func (e *encoder) bytes(s string) {
 	for {
-		n := min(len(s), windowBytes-len(e.window))
-		e.window = append(e.window, s[:n]...)
-		s = s[n:]
-		if s == "" {
+		n := copy(e.window[e.used:], s)
+		e.used += n
+		if n == len(s) {
 			return
 		}
+		s = s[n:]
 		e.flush()
 	}
 }
 
 // folded writes s in lower case without its length.
 func (e *encoder) folded(s string) {
-	for i := range len(s) {
-		if len(e.window) == windowBytes {
-			e.flush()
+	for {
+		room := e.window[e.used:]
+		n := copy(room, s)
+		for i, c := range room[:n] {
+			room[i] = lower(c)
 		}
-		e.window = append(e.window, lower(s[i]))
+		e.used += n
+		if n == len(s) {
+			return
+		}
+		s = s[n:]
+		e.flush()
 	}
 }
 
@@ -151,63 +160,58 @@ func (e *encoder) addresses(list []mail.Address) {
 
 // sortedList writes the addresses in e.list, sorted.
 func (e *encoder) sortedList() {
-	slices.SortFunc(e.list, compareAddresses)
 	e.number(uint64(len(e.list)))
+	if len(e.list) == 0 {
+		return
+	}
+	slices.SortFunc(e.list, compareAddresses)
 	for i := range e.list {
 		e.address(e.list[i])
 	}
 	e.list = emptied(e.list)
 }
 
-type headerField struct {
-	name   string // counts in lower case
-	values []string
-}
-
-func compareFields(a, b headerField) int {
-	if c := compareFold(a.name, b.name); c != 0 {
-		return c
-	}
-	return slices.Compare(a.values, b.values)
-}
-
 // header writes one name and value after the other, as they stand in a mail.
 // So a field without values is nothing, and two keys of the map that differ in
 // case alone are one field.
 func (e *encoder) header(h textproto.MIMEHeader, ignored []string) {
-	lines := 0
+	names, lines := e.names, 0
 	for name, values := range h {
 		if len(values) == 0 || isIgnoredHeader(name, ignored) {
 			continue
 		}
-		e.fields = append(e.fields, headerField{name, values})
+		names = append(names, name)
 		lines += len(values)
 	}
-	slices.SortFunc(e.fields, compareFields)
+	slices.SortFunc(names, func(a, b string) int {
+		if c := compareFold(a, b); c != 0 {
+			return c
+		}
+		return slices.Compare(h[a], h[b])
+	})
 	e.number(uint64(lines))
-	for _, f := range e.fields {
-		for _, value := range f.values {
-			e.number(uint64(len(f.name)))
-			e.folded(f.name)
+	for _, name := range names {
+		for _, value := range h[name] {
+			e.number(uint64(len(name)))
+			e.folded(name)
 			e.string(value)
 		}
 	}
-	e.fields = emptied(e.fields)
+	e.names = emptied(names)
 }
 
-type pair struct{ name, value string }
-
 func (e *encoder) metadata(m map[string]string) {
-	for name, value := range m {
-		e.pairs = append(e.pairs, pair{name, value})
+	names := e.names
+	for name := range m {
+		names = append(names, name)
 	}
-	slices.SortFunc(e.pairs, func(a, b pair) int { return strings.Compare(a.name, b.name) })
-	e.number(uint64(len(e.pairs)))
-	for _, p := range e.pairs {
-		e.string(p.name)
-		e.string(p.value)
+	slices.Sort(names)
+	e.number(uint64(len(names)))
+	for _, name := range names {
+		e.string(name)
+		e.string(m[name])
 	}
-	e.pairs = emptied(e.pairs)
+	e.names = emptied(names)
 }
 
 // emptied returns s without entries, and without a hold on any message. Room
@@ -234,8 +238,11 @@ func equalFold(a, b string) bool { return len(a) == len(b) && compareFold(a, b) 
 // compareFold is strings.Compare of the two in lower case.
 func compareFold(a, b string) int {
 	for i := range min(len(a), len(b)) {
-		if c := cmp.Compare(lower(a[i]), lower(b[i])); c != 0 {
-			return c
+		if a[i] == b[i] {
+			continue
+		}
+		if c, d := lower(a[i]), lower(b[i]); c != d {
+			return cmp.Compare(c, d)
 		}
 	}
 	return cmp.Compare(len(a), len(b))
