@@ -111,6 +111,7 @@ func TestClockIsAskedByOneCallerAtATime(t *testing.T) {
 				require.NoError(t, err)
 			})
 		}
+		synctest.Wait() // one of them has asked
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		_, err := c.now(ctx)

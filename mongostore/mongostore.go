@@ -124,7 +124,7 @@ func (s *Store) write(ctx context.Context, models []mongo.WriteModel) (matched i
 	if errors.As(err, &bulk) {
 		err = nil
 		if bulk.WriteConcernError != nil { // carried out, but not known to last
-			err = bulk.WriteConcernError
+			err = mongo.BulkWriteException{WriteConcernError: bulk.WriteConcernError, Labels: bulk.Labels}
 		}
 	}
 	for i := range errs {

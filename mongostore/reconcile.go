@@ -13,7 +13,11 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
+
+// listed is how many documents of a listing are held in memory at once.
+const listed = 100
 
 // Lookup is as [idemmail.Reconciler] says.
 func (s *Store) Lookup(ctx context.Context, key string) (*idemmail.Entry, error) {
@@ -43,7 +47,7 @@ func (s *Store) Lookup(ctx context.Context, key string) (*idemmail.Entry, error)
 // settled. Documents whose _id is not a string are passed over.
 func (s *Store) Unsettled(ctx context.Context, prefix string, olderThan time.Duration) iter.Seq2[idemmail.Entry, error] {
 	return func(yield func(idemmail.Entry, error) bool) {
-		cursor, err := s.coll.Find(outsideSession(ctx), unsettled(prefix))
+		cursor, err := s.coll.Find(outsideSession(ctx), unsettled(prefix), options.Find().SetBatchSize(listed))
 		if err != nil {
 			yield(idemmail.Entry{}, wrap(ctx, "list", err))
 			return

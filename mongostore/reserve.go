@@ -86,8 +86,8 @@ func (s *Store) CompleteMany(ctx context.Context, reqs []idemmail.CompleteReques
 			own:  r.Token,
 			life: r.TTL,
 		}
-		if r.Record.Receipt == nil || r.Token == "" {
-			puts[i].err = fmt.Errorf("mongostore: complete key %q: no receipt or no token", r.Key)
+		if r.Record.State != idemmail.StateDone || r.Record.Receipt == nil || r.Token == "" {
+			puts[i].err = fmt.Errorf("mongostore: complete key %q: not a done record with a receipt, or no token", r.Key)
 		}
 	}
 	s.put(ctx, puts, false)
@@ -114,7 +114,7 @@ type put struct {
 	own  string
 	life time.Duration
 
-	begun bool      // it was sent: it may stand
+	begun bool      // it may stand, whatever err says
 	err   error     // it does not stand, or is not known to
 	held  *document // it does not stand: this holds the key
 	now   time.Time // the time at which held was judged
@@ -166,7 +166,6 @@ func (s *Store) putOnce(ctx context.Context, puts []*put, repeat bool) (again []
 			p.err = fmt.Errorf("mongostore: key %q: %w", p.doc.Key, err)
 			continue
 		}
-		p.begun = true
 		sent = append(sent, p)
 		models = append(models, mongo.NewReplaceOneModel().
 			SetFilter(expired(p.doc.Key, p.own, now)).SetReplacement(raw).SetUpsert(true))
@@ -178,6 +177,10 @@ func (s *Store) putOnce(ctx context.Context, puts []*put, repeat bool) (again []
 	var collided []*put
 	var keys []string
 	for i, p := range sent {
+		// What did not come to be sent, for want of a server, has an error
+		// that no server had a part in.
+		var answer mongo.ServerError
+		p.begun = p.begun || errors.As(errs[i], &answer)
 		switch err := errs[i]; {
 		case err == nil:
 		case mongo.IsDuplicateKeyError(err):

@@ -1,0 +1,140 @@
+package mongostore_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// A proxy stands between client and server and tampers with answers.
+type proxy struct {
+	URI string
+
+	mu      sync.Mutex
+	command string // the command whose next answer is tampered with; empty: none
+	tamper  tamper
+	count   int // of answers that were
+}
+
+// A tamper answers what the client gets instead of the server's answer; false:
+// nothing.
+type tamper func(answer bson.Raw, client net.Conn) (bson.Raw, bool)
+
+// lose ends the connection.
+func lose(bson.Raw, net.Conn) (bson.Raw, bool) { return nil, false }
+
+// hang lets the client wait until it gives up.
+func hang(_ bson.Raw, client net.Conn) (bson.Raw, bool) {
+	io.Copy(io.Discard, client)
+	return nil, false
+}
+
+// newProxy starts a proxy to the server, which is stopped when the test ends.
+func newProxy(t *testing.T, uri string) *proxy {
+	t.Helper()
+	server := strings.TrimPrefix(uri, "mongodb://")
+	if _, _, err := net.SplitHostPort(server); err != nil {
+		t.Skipf("no proxy to %s", uri)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &proxy{URI: "mongodb://" + listener.Addr().String()}
+	var group sync.WaitGroup
+	group.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			group.Go(func() { p.serve(client, server) })
+		}
+	})
+	t.Cleanup(func() { // after the clients have disconnected
+		listener.Close()
+		group.Wait()
+	})
+	return p
+}
+
+// next has the next such command's answer tampered with, once the server has
+// carried the command out.
+func (p *proxy) next(command string, t tamper) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.command, p.tamper = command, t
+}
+
+func (p *proxy) tampered() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count
+}
+
+// serve passes one connection's messages on, each with its answer.
+func (p *proxy) serve(client net.Conn, address string) {
+	defer client.Close()
+	server, err := net.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	for {
+		request, err := message(client)
+		if err != nil {
+			return
+		}
+		if _, err := server.Write(request); err != nil {
+			return
+		}
+		answer, err := message(server)
+		if err != nil {
+			return
+		}
+		if t := p.tampers(request); t != nil {
+			doc, ok := t(answer[body:], client)
+			if !ok {
+				return
+			}
+			answer = append(answer[:body:body], doc...)
+			binary.LittleEndian.PutUint32(answer, uint32(len(answer)))
+		}
+		if _, err := client.Write(answer); err != nil {
+			return
+		}
+	}
+}
+
+// body is where the document of a message begins: after the header of 16
+// bytes, the flags of 4, and the section's kind.
+const body = 21
+
+func (p *proxy) tampers(request []byte) tamper {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// The command is the name of the document's first element.
+	if p.command == "" || len(request) < body+5 || !bytes.HasPrefix(request[body+5:], []byte(p.command+"\x00")) {
+		return nil
+	}
+	p.command = ""
+	p.count++
+	return p.tamper
+}
+
+// message reads one message of MongoDB's wire protocol.
+func message(from io.Reader) ([]byte, error) {
+	head := make([]byte, 16)
+	if _, err := io.ReadFull(from, head); err != nil {
+		return nil, err
+	}
+	whole := make([]byte, binary.LittleEndian.Uint32(head))
+	copy(whole, head)
+	_, err := io.ReadFull(from, whole[16:])
+	return whole, err
+}
