@@ -22,7 +22,7 @@ func (h *handedOn) single() idemmail.Transport {
 }
 
 func (h *handedOn) together() idemmail.Transport {
-	return batchFunc{send: func(_ context.Context, msgs []*idemmail.Message) []idemmail.Result {
+	return batchFunc{h.single(), func(_ context.Context, msgs []*idemmail.Message) []idemmail.Result {
 		h.keep(msgs...)
 		return make([]idemmail.Result, len(msgs))
 	}}
