@@ -35,7 +35,7 @@ var (
 // the same namespace of the same store stands already: every message would
 // meet its own reservation.
 func New(next Transport, options Options) (*IdempotencyTransport, error) {
-	if next == nil {
+	if f, ok := next.(TransportFunc); next == nil || ok && f == nil {
 		return nil, errors.New("idemmail: New: the transport is nil")
 	}
 	chain, err := unwrap(next)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -151,6 +152,9 @@ func (o Options) validate() error {
 	var errs []error
 	refuse := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("idemmail: Options."+format, args...))
+	}
+	if v := reflect.ValueOf(o.Store); v.Kind() == reflect.Pointer && v.IsNil() {
+		refuse("Store is a nil %T: leave the field out for a new MemStore", o.Store)
 	}
 	if err := checkNamespace(o.Namespace); err != nil {
 		refuse("Namespace %q: %w", o.Namespace, err)
