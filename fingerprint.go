@@ -1,8 +1,11 @@
 package idemmail
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // fingerprintVersion is the version of what a fingerprint covers and how it is
@@ -103,6 +106,16 @@ func sameFingerprint(a, b string) bool {
 
 // customPrefix marks what Options.Fingerprint or the caller of Guard.Do gave.
 const customPrefix = "c:"
+
+// customFingerprint is such a value as stores keep it. Not every store keeps
+// what is no text, and a value that was mended could equal another.
+func customFingerprint(value string) string {
+	if !utf8.ValidString(value) || strings.IndexByte(value, 0) >= 0 {
+		sum := sha256.Sum256([]byte(value))
+		value = hex.EncodeToString(sum[:])
+	}
+	return customPrefix + value
+}
 
 // versionOf returns the digits before the first colon.
 func versionOf(fingerprint string) (string, bool) {

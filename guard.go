@@ -42,8 +42,9 @@ func NewGuard(options Options) (*Guard, error) {
 // Do runs send once under the key. A later Do under the key is answered with
 // the receipt of the first and does not run send. The fingerprint tells one
 // piece of work from another under the key; it is kept as "c:"+fingerprint and
-// compared whole. With an empty key send runs as it is, unless
-// Options.RequireKey refuses that.
+// compared whole, or, where it is not text (not valid UTF-8, or with NUL), as
+// "c:" and its SHA-256 in hexadecimal. With an empty key send runs as it is,
+// unless Options.RequireKey refuses that.
 //
 // What send returns is read as [Transport] says: a nil receipt and a nil error
 // mean that it is done. The context that send gets ends with ctx, when MaxSend
@@ -62,7 +63,7 @@ func (g *Guard) Do(ctx context.Context, key, fingerprint string, send func(conte
 	if !g.admit(ctx, c) {
 		return c.result()
 	}
-	c.fingerprint = customFingerprint + fingerprint
+	c.fingerprint = customFingerprint(fingerprint)
 	if going := g.reserve(ctx, c.one()); len(going) > 0 {
 		g.deliver(ctx, going, func(ctx context.Context) {
 			c.sent.Receipt, c.sent.Err = send(ctx)
@@ -70,9 +71,6 @@ func (g *Guard) Do(ctx context.Context, key, fingerprint string, send func(conte
 	}
 	return c.result()
 }
-
-// customFingerprint stands in front of fingerprints that the caller made.
-const customFingerprint = "c:"
 
 func (g *Guard) newCall(key string) *call {
 	return &call{key: key, began: time.Now(), patient: true, alone: true}

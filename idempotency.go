@@ -210,7 +210,7 @@ func (t *IdempotencyTransport) prepare(ctx context.Context, c *call, m *Message)
 		return false
 	}
 	if t.guard.options.Fingerprint != nil {
-		c.fingerprint = customFingerprint + t.guard.options.Fingerprint(m)
+		c.fingerprint = customFingerprint(t.guard.options.Fingerprint(m))
 	} else {
 		c.fingerprint = Fingerprint(m)
 	}

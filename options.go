@@ -87,7 +87,9 @@ type Options struct {
 
 	// Fingerprint replaces the function [Fingerprint], which tells one message
 	// from another under a key. Its value is kept as "c:" and the value, and
-	// compared whole. Raw messages keep [FingerprintRaw].
+	// compared whole; a value that is not text (not valid UTF-8, or with NUL)
+	// is kept as "c:" and its SHA-256 in hexadecimal. Raw messages keep
+	// [FingerprintRaw].
 	Fingerprint func(*Message) string
 
 	// Classify replaces [ClassifyError], which tells "not sent" from "may have
