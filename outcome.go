@@ -39,11 +39,11 @@ func weighStatus(r *Receipt, err error, d Delivery, done bool) Status {
 // key in flight. Only an unjoined chain says so: one branch of several tells
 // nothing about the others.
 func saysInFlight(err error) bool {
-	for err != nil {
-		if err == ErrInFlight {
-			return true
+	for range maxLinks {
+		if err == nil || isNilPointer(err) {
+			return false
 		}
-		if is, ok := err.(interface{ Is(error) bool }); ok && is.Is(ErrInFlight) {
+		if is(err, ErrInFlight) {
 			return true
 		}
 		wrapper, ok := err.(interface{ Unwrap() error })

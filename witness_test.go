@@ -363,7 +363,11 @@ func TestClassifyOption(t *testing.T) {
 // mistake.
 func TestNilPointerAsError(t *testing.T) {
 	throughDoors(t, func(t *testing.T, d door) {
-		for name, err := range map[string]error{"SendError": (*idemmail.SendError)(nil), "other": (*httpError)(nil)} {
+		for name, err := range map[string]error{
+			"SendError":         (*idemmail.SendError)(nil),
+			"other":             (*httpError)(nil),
+			"wrapped SendError": fmt.Errorf("smtp: %w", (*idemmail.SendError)(nil)),
+		} {
 			t.Run(name, func(t *testing.T) {
 				s := newShelf()
 				r, err := d.open(t, idemmail.Options{Store: s.store}, answers(nil, err))(t.Context(), "k", "a")
@@ -373,5 +377,16 @@ func TestNilPointerAsError(t *testing.T) {
 				s.requireKept(t, "k", r, doorTTL)
 			})
 		}
+	})
+}
+
+// Nor may an error without an end keep a send from its own.
+func TestErrorThatUnwrapsToItself(t *testing.T) {
+	throughDoors(t, func(t *testing.T, d door) {
+		s := newShelf()
+		r, err := d.open(t, idemmail.Options{Store: s.store}, answers(nil, new(endlessError)))(t.Context(), "k", "a")
+		require.Error(t, err)
+		require.Equal(t, statusUnknown, r.Status)
+		s.requireKept(t, "k", r, doorTTL)
 	})
 }
