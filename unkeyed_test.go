@@ -234,6 +234,12 @@ func TestOrderOfChecks(t *testing.T) {
 			require.False(t, errors.As(err, &e), "a plain error")
 		}
 		require.Empty(t, events.events)
+
+		// A decorator beneath has SendRaw, but nothing to pass it on to.
+		outer := openTransport(t, transport, idemmail.Options{Store: notToBeCalled{t}, Namespace: "outer"})
+		r, err := outer.SendRaw(t.Context(), &idemmail.RawMessage{IdempotencyKey: "k"})
+		require.Nil(t, r)
+		require.ErrorIs(t, err, errors.ErrUnsupported)
 	})
 	t.Run("context, then fingerprint", func(t *testing.T) {
 		transport := openTransport(t, new(handedOn).single(), idemmail.Options{
