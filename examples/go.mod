@@ -1,0 +1,26 @@
+module github.com/idemmail/idemmail/examples
+
+go 1.25.0
+
+require (
+	github.com/alicebob/miniredis/v2 v2.40.0
+	github.com/emersion/go-smtp v0.26.0
+	github.com/idemmail/idemmail v0.0.0
+	github.com/idemmail/idemmail/smtptransport v0.0.0
+	github.com/redis/go-redis/v9 v9.7.3
+	github.com/stretchr/testify v1.12.1
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.2.0 // indirect
+	github.com/dgryski/go-rendezvous v0.0.0-20200823014737-9f7001d12a5f // indirect
+	github.com/emersion/go-message v0.18.2 // indirect
+	github.com/emersion/go-sasl v0.0.0-20241020182733-b788ff22d5a6 // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+)
+
+replace (
+	github.com/idemmail/idemmail => ../
+	github.com/idemmail/idemmail/smtptransport => ../smtptransport
+)
