@@ -228,7 +228,7 @@ func TestEveryCommandIsSafe(t *testing.T) {
 					require.NoError(t, err, c)
 				}
 				for _, op := range operators(c) {
-					require.Contains(t, []string{"$set", "$unset", "$or", "$lte", "$gte", "$gt", "$lt", "$in", "$ne", "$db", "$readPreference"}, op, c)
+					require.Contains(t, []string{"$set", "$unset", "$or", "$lte", "$gte", "$gt", "$lt", "$in", "$ne", "$db", "$readPreference", "$clusterTime"}, op, c)
 				}
 			}
 		})

@@ -6,7 +6,8 @@
 // transactions and no aggregation. The collection must compare strings
 // exactly: none with a collation of its own. Give it no unique index besides
 // that of _id, and if it is sharded, shard it by _id. The user needs the rights
-// to find, insert, update and remove in it.
+// to find, insert, update and remove in it; without those to insert and update,
+// the first Reserve fails, before a message is sent.
 //
 // Writes wait for a majority and reads go to the primary, whatever the client's
 // own settings, and a session or transaction in a context is left alone: a
@@ -14,8 +15,8 @@
 //
 // All times are the server's. A Store asks for it (by the command hello) before
 // its first command and again once the answer is 30 seconds old, or the
-// machine slept, or its clock was set. In a sharded cluster it is the clock of
-// the mongos that answers, so keep their clocks in step.
+// machine slept, or its clock was set. It is the clock of the primary, or of the
+// mongos, that answers: keep those of one cluster in step.
 //
 // Documents whose time has passed are taken over by the next Reserve, or go by
 // themselves where [Store.EnsureIndexes] made the TTL index.
