@@ -177,7 +177,7 @@ func (e *encoder) sortedList() {
 func (e *encoder) header(h textproto.MIMEHeader, ignored []string) {
 	names, lines := e.names, 0
 	for name, values := range h {
-		if len(values) == 0 || isIgnoredHeader(name, ignored) {
+		if isIgnoredHeader(name, ignored) {
 			continue
 		}
 		names = append(names, name)

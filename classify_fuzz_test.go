@@ -56,31 +56,31 @@ var errorLeaves = []struct {
 
 // buildError makes an error from data, and the chains that lead from its first
 // link to each of its leaves.
-func buildError(data *[]byte, depth int) (error, [][]modelLink) {
+func buildError(data *[]byte, depth int) ([][]modelLink, error) {
 	if len(*data) == 0 || depth == 0 {
-		return errOnFire, [][]modelLink{{{}}}
+		return [][]modelLink{{{}}}, errOnFire
 	}
 	b := int((*data)[0])
 	*data = (*data)[1:]
 	switch n := b >> 2; b & 3 {
 	case 0, 1:
 		w := errorWraps[n%len(errorWraps)]
-		err, chains := buildError(data, depth-1)
+		chains, err := buildError(data, depth-1)
 		for i := range chains {
 			chains[i] = append([]modelLink{w.modelLink}, chains[i]...)
 		}
-		return w.wrap(err), chains
+		return chains, w.wrap(err)
 	case 2:
 		var errs []error
 		var chains [][]modelLink
 		for range 1 + n%3 {
-			err, more := buildError(data, depth-1)
+			more, err := buildError(data, depth-1)
 			errs, chains = append(errs, err), append(chains, more...)
 		}
-		return errors.Join(errs...), chains
+		return chains, errors.Join(errs...)
 	default:
 		l := errorLeaves[n%len(errorLeaves)]
-		return l.err, [][]modelLink{{l.modelLink}}
+		return [][]modelLink{{l.modelLink}}, l.err
 	}
 }
 
@@ -111,7 +111,7 @@ func FuzzClassifyError(f *testing.F) {
 	f.Add([]byte{0, 10, 7, 8, 23})
 	f.Add([]byte{16, 6, 4, 3, 8, 23, 24, 19})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		err, chains := buildError(&data, 8)
+		chains, err := buildError(&data, 8)
 		require.Equal(t, classifyChains(chains), idemmail.ClassifyError(err), "%v of %v", err, chains)
 		require.Equal(t, notDelivered, idemmail.ClassifyError(idemmail.NotSent(err)))
 		require.Equal(t, deliveryUnknown, idemmail.ClassifyError(idemmail.MayBeSent(err)))

@@ -55,13 +55,17 @@ func (timeoutError) Error() string   { return "waited" }
 func (e timeoutError) Timeout() bool { return e.over }
 func (timeoutError) Temporary() bool { return true }
 
-// opaqueError has the methods Is and As of another error, but does not unwrap
-// to it.
+// opaqueError has the method As of another error, but does not unwrap to it.
 type opaqueError struct{ err error }
 
-func (opaqueError) Error() string          { return "opaque" }
-func (e opaqueError) Is(target error) bool { return errors.Is(e.err, target) }
-func (e opaqueError) As(target any) bool   { return errors.As(e.err, target) }
+func (opaqueError) Error() string        { return "opaque" }
+func (e opaqueError) As(target any) bool { return errors.As(e.err, target) }
+
+// likeError has the method Is alone.
+type likeError struct{ err error }
+
+func (likeError) Error() string          { return "like" }
+func (e likeError) Is(target error) bool { return errors.Is(e.err, target) }
 
 func replyError(code int) error          { return &textproto.Error{Code: code, Msg: "so it goes"} }
 func opError(op string, err error) error { return &net.OpError{Op: op, Net: "tcp", Err: err} }
@@ -181,10 +185,10 @@ func TestClassifyErrorRules(t *testing.T) {
 		{"5 an error whose Unwrap answers nil", &httpError{}, deliveryUnspecified},
 		{"5 ErrKeyReused alone", idemmail.ErrKeyReused, deliveryUnspecified},
 
-		{"Is of a link: io.EOF", opaqueError{io.EOF}, deliveryUnknown},
-		{"Is of a link: context.Canceled", opaqueError{context.Canceled}, deliveryUnknown},
-		{"Is of a link: context.DeadlineExceeded", opaqueError{context.DeadlineExceeded}, deliveryUnknown},
-		{"Is of a link: ErrDeliveryUnknown", opaqueError{idemmail.ErrDeliveryUnknown}, deliveryUnknown},
+		{"Is of a link: io.EOF", likeError{io.EOF}, deliveryUnknown},
+		{"Is of a link: context.Canceled", likeError{context.Canceled}, deliveryUnknown},
+		{"Is of a link: context.DeadlineExceeded", likeError{context.DeadlineExceeded}, deliveryUnknown},
+		{"Is of a link: ErrDeliveryUnknown", likeError{idemmail.ErrDeliveryUnknown}, deliveryUnknown},
 		{"As of a link: textproto.Error", opaqueError{replyError(550)}, notDelivered},
 		{"As of a link: HTTPStatusCode", opaqueError{&httpError{code: 502}}, deliveryUnknown},
 		{"As of a link: DeliveryUnknown", opaqueError{idemmail.NotSent(io.EOF)}, notDelivered},

@@ -91,17 +91,16 @@ func FingerprintRaw(m *RawMessage) string {
 // sameFingerprint reports whether two fingerprints may be of one message. Two
 // of different versions, or of which one has no version, are never taken for
 // different messages, so that a change of version refuses nothing. Values of
-// Options.Fingerprint ("c:") have no version, but are compared with each other.
+// Options.Fingerprint have no version, but are compared with each other.
 func sameFingerprint(a, b string) bool {
 	if a == b {
 		return true
 	}
-	version, ok := versionOf(a)
-	if !ok {
-		return !(strings.HasPrefix(a, customPrefix) && strings.HasPrefix(b, customPrefix))
+	if strings.HasPrefix(a, customPrefix) && strings.HasPrefix(b, customPrefix) {
+		return false
 	}
-	other, ok := versionOf(b)
-	return !ok || version != other
+	version := versionOf(a)
+	return version == "" || version != versionOf(b)
 }
 
 // customPrefix marks what Options.Fingerprint or the caller of Guard.Do gave.
@@ -117,18 +116,13 @@ func customFingerprint(value string) string {
 	return customPrefix + value
 }
 
-// versionOf returns the digits before the first colon.
-func versionOf(fingerprint string) (string, bool) {
-	version, _, ok := strings.Cut(fingerprint, ":")
-	if !ok || version == "" {
-		return "", false
+// versionOf returns the digits before the first colon, or "".
+func versionOf(fingerprint string) string {
+	version, _, found := strings.Cut(fingerprint, ":")
+	if !found || strings.Trim(version, "0123456789") != "" {
+		return ""
 	}
-	for i := range len(version) {
-		if version[i] < '0' || version[i] > '9' {
-			return "", false
-		}
-	}
-	return version, true
+	return version
 }
 
 // isIgnoredHeader reports whether a field does not count: those that are made

@@ -310,6 +310,10 @@ func TestFingerprintOfLongFields(t *testing.T) {
 		m.Header[strings.Repeat("X", 8300-size)] = []string{strings.Repeat("v", 2*size)}
 		require.Equal(t, formatMessage(m), idemmail.Fingerprint(m), "%d bytes", size)
 	}
+	for size := range 4200 {
+		m := &idemmail.Message{Subject: strings.Repeat("s", size), Text: strings.Repeat("t", 200)}
+		require.Equal(t, formatMessage(m), idemmail.Fingerprint(m), "a length of two bytes after %d", size)
+	}
 	many := fullMessage()
 	for i := range 3000 {
 		many.To = append(many.To, mail.Address{Address: fmt.Sprintf("u%d@Example%d.org", i%500, i%3)})
