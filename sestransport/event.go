@@ -1,6 +1,7 @@
 package sestransport
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,20 @@ type Event struct {
 // one to spare.
 const maxEnvelopes = 3
 
+// detailTypes are what EventBridge calls the types.
+var detailTypes = map[string]string{
+	"Email Sent":               "Send",
+	"Email Rejected":           "Reject",
+	"Email Delivered":          "Delivery",
+	"Email Delivery Delayed":   "DeliveryDelay",
+	"Email Bounced":            "Bounce",
+	"Email Complaint Received": "Complaint",
+	"Email Opened":             "Open",
+	"Email Clicked":            "Click",
+	"Email Subscribed":         "Subscription",
+	"Email Rendering Failed":   "Rendering Failure",
+}
+
 // ParseEvent reads an event as an event destination of a configuration set
 // delivers it: as it is, in a notification of SNS (also where SQS passes that
 // on), or in an event of EventBridge. Notifications of an identity's feedback,
@@ -32,12 +47,14 @@ const maxEnvelopes = 3
 // It does not check who wrote the data. Read it from a queue of your own, or
 // verify the signature of SNS before.
 func ParseEvent(data []byte) (Event, error) {
+	eventType := "" // by the envelope
 	for range maxEnvelopes {
 		var e struct {
-			Message   string          `json:"Message"` // SNS
-			Detail    json.RawMessage `json:"detail"`  // EventBridge
-			EventType string          `json:"eventType"`
-			Mail      struct {
+			Message    string          `json:"Message"`     // SNS
+			Detail     json.RawMessage `json:"detail"`      // EventBridge
+			DetailType string          `json:"detail-type"` // EventBridge
+			EventType  string          `json:"eventType"`
+			Mail       struct {
 				MessageID string              `json:"messageId"`
 				Timestamp time.Time           `json:"timestamp"`
 				Tags      map[string][]string `json:"tags"`
@@ -46,10 +63,11 @@ func ParseEvent(data []byte) (Event, error) {
 		if err := json.Unmarshal(data, &e); err != nil {
 			return Event{}, fmt.Errorf("sestransport: event: %w", err)
 		}
+		eventType = cmp.Or(e.EventType, detailTypes[e.DetailType], eventType)
 		switch {
-		case e.EventType != "" && e.Mail.MessageID != "":
+		case eventType != "" && e.Mail.MessageID != "":
 			return Event{
-				Type:      e.EventType,
+				Type:      eventType,
 				MessageID: e.Mail.MessageID,
 				SentAt:    e.Mail.Timestamp.UTC(),
 				Tags:      e.Mail.Tags,

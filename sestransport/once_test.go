@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -193,33 +194,45 @@ func TestMiddlewareDoesNotSendTwice(t *testing.T) {
 	})
 }
 
-// An HTTP client that tries again beneath us is seen: what its first request
-// did counts, not only how its last one ended.
+// An HTTP client that tries again beneath us is seen: what each of its requests
+// did counts, not only how the last one ended.
 func TestAnHTTPClientThatTriesAgain(t *testing.T) {
-	s := newServer(t, lose)
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	nowhere := refusing(t)
-	client := newClient(t, s.URL, func(o *sesv2.Options) {
-		o.HTTPClient = doFunc(func(r *http.Request) (*http.Response, error) {
-			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				return nil, err
-			}
-			r.Body = io.NopCloser(bytes.NewReader(body))
-			if _, err := transport.RoundTrip(r); err == nil {
-				t.Error("answered")
-			}
-			again, err := http.NewRequestWithContext(r.Context(), r.Method, nowhere, bytes.NewReader(body))
-			if err != nil {
-				return nil, err
-			}
-			return transport.RoundTrip(again)
+	reset := func(conn *net.TCPConn) { _ = conn.SetLinger(0) }
+	for name, tt := range map[string]struct {
+		urls   func(t *testing.T, losing string) []string
+		status idemmail.Status
+	}{
+		"lost, then refused":   {func(t *testing.T, losing string) []string { return []string{losing, refusing(t)} }, idemmail.StatusUnknown},
+		"lost, then broken":    {func(t *testing.T, losing string) []string { return []string{losing, stuck(t, reset)} }, idemmail.StatusUnknown},
+		"broken, then lost":    {func(t *testing.T, losing string) []string { return []string{stuck(t, reset), losing} }, idemmail.StatusUnknown},
+		"broken, then refused": {func(t *testing.T, losing string) []string { return []string{stuck(t, reset), refusing(t)} }, idemmail.StatusFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, lose)
+			transport := &http.Transport{}
+			defer transport.CloseIdleConnections()
+			urls := tt.urls(t, s.URL)
+			client := newClient(t, s.URL, func(o *sesv2.Options) {
+				o.HTTPClient = doFunc(func(r *http.Request) (*http.Response, error) {
+					body, err := io.ReadAll(r.Body)
+					for _, url := range urls {
+						var again *http.Request
+						again, err = http.NewRequestWithContext(r.Context(), r.Method, url, bytes.NewReader(body))
+						if err != nil {
+							return nil, err
+						}
+						if _, err = transport.RoundTrip(again); err == nil {
+							t.Error("answered")
+						}
+					}
+					return nil, err
+				})
+			})
+			r, err := newTransport(t, client, sestransport.Options{}).Send(t.Context(), big())
+			require.Error(t, err)
+			require.Equal(t, tt.status, r.Status, "%v", err)
 		})
-	})
-	r, err := newTransport(t, client, sestransport.Options{}).Send(t.Context(), message())
-	requireUnknown(t, r, err)
-	require.Equal(t, 1, s.count())
+	}
 }
 
 func TestHTTP2(t *testing.T) {
