@@ -29,7 +29,7 @@ func typicalMessage(size int) *idemmail.Message {
 		Metadata:    map[string]string{"order": "1042", "tenant": "north", "template": "shipped", "locale": "en-GB", "release": "2026-03"},
 	}
 	m.Text = strings.Repeat("Thank you. ", size/11/11)
-	m.HTML = strings.Repeat("<p>Thank you.</p>\r\n", max(0, size-len(m.Text)-550)/19)
+	m.HTML = strings.Repeat("<p>Thank you.</p>\r\n", max(0, size-len(m.Text)-431)/19)
 	return m
 }
 
