@@ -54,20 +54,8 @@ func waiters(ctx context.Context, n int, send knock, key, about string) <-chan w
 	return answers
 }
 
-// WaitInFlight, through the three doors that wait.
-func throughWaitingDoors(t *testing.T, test func(*testing.T, door)) {
-	for _, d := range doors {
-		if d.name == "SendMany in turn" || d.name == "SendMany together" {
-			continue
-		}
-		t.Run(d.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(t, d) })
-		})
-	}
-}
-
 func TestWaitersAreWokenByTheFirstSendOfTheGuard(t *testing.T) {
-	throughWaitingDoors(t, func(t *testing.T, d door) {
+	inBubble(t, func(t *testing.T, d door) {
 		store := newWaitStore()
 		var sends atomic.Int64
 		send := d.open(t, idemmail.Options{Store: store, WaitInFlight: time.Hour}, func(context.Context) (*idemmail.Receipt, error) {
@@ -91,7 +79,7 @@ func TestWaitersAreWokenByTheFirstSendOfTheGuard(t *testing.T) {
 }
 
 func TestHundredWaitersDoNotMultiplyStoreCalls(t *testing.T) {
-	throughWaitingDoors(t, func(t *testing.T, d door) {
+	inBubble(t, func(t *testing.T, d door) {
 		ask := func(n int) int64 {
 			store := newWaitStore()
 			send := d.open(t, idemmail.Options{Store: store, WaitInFlight: time.Hour}, func(context.Context) (*idemmail.Receipt, error) {
@@ -114,7 +102,7 @@ func TestHundredWaitersDoNotMultiplyStoreCalls(t *testing.T) {
 }
 
 func TestAnotherProcessIsAskedWithGrowingPauses(t *testing.T) {
-	throughWaitingDoors(t, func(t *testing.T, d door) {
+	inBubble(t, func(t *testing.T, d door) {
 		store := newWaitStore()
 		options := idemmail.Options{Store: store, WaitInFlight: time.Hour}
 		first := d.open(t, options, func(context.Context) (*idemmail.Receipt, error) {
@@ -137,7 +125,7 @@ func TestAnotherProcessIsAskedWithGrowingPauses(t *testing.T) {
 }
 
 func TestWaitEndsInFlight(t *testing.T) {
-	throughWaitingDoors(t, func(t *testing.T, d door) {
+	inBubble(t, func(t *testing.T, d door) {
 		send := d.open(t, idemmail.Options{WaitInFlight: 3 * time.Second}, func(context.Context) (*idemmail.Receipt, error) {
 			time.Sleep(time.Minute)
 			return nil, nil
@@ -153,7 +141,7 @@ func TestWaitEndsInFlight(t *testing.T) {
 }
 
 func TestOneWaiterSendsAfterTheFirstFailed(t *testing.T) {
-	throughWaitingDoors(t, func(t *testing.T, d door) {
+	inBubble(t, func(t *testing.T, d door) {
 		var sends atomic.Int64
 		refused := idemmail.NotSent(errors.New("refused"))
 		send := d.open(t, idemmail.Options{WaitInFlight: time.Hour}, func(context.Context) (*idemmail.Receipt, error) {
@@ -184,7 +172,7 @@ func TestOneWaiterSendsAfterTheFirstFailed(t *testing.T) {
 }
 
 func TestOwnContextEndsTheWaitAtOnce(t *testing.T) {
-	throughWaitingDoors(t, func(t *testing.T, d door) {
+	inBubble(t, func(t *testing.T, d door) {
 		store := newWaitStore()
 		send := d.open(t, idemmail.Options{Store: store, WaitInFlight: time.Hour}, func(context.Context) (*idemmail.Receipt, error) {
 			time.Sleep(time.Minute)
@@ -209,7 +197,7 @@ func TestOwnContextEndsTheWaitAtOnce(t *testing.T) {
 
 // A waiter whose context ends just as it takes the freed key gives it back.
 func TestWaiterThatIsCancelledWithTheKeyFreesIt(t *testing.T) {
-	throughWaitingDoors(t, func(t *testing.T, d door) {
+	inBubble(t, func(t *testing.T, d door) {
 		ctx, cancel := context.WithCancel(t.Context())
 		store := &cancellingStore{Store: idemmail.NewMemStore(idemmail.MemStoreOptions{})}
 		var sends atomic.Int64
@@ -248,7 +236,7 @@ func (s *cancellingStore) Reserve(ctx context.Context, key, fingerprint string, 
 }
 
 func TestContextOfTheFirstNeverEndsAWaiter(t *testing.T) {
-	throughWaitingDoors(t, func(t *testing.T, d door) {
+	inBubble(t, func(t *testing.T, d door) {
 		send := d.open(t, idemmail.Options{WaitInFlight: time.Hour}, func(ctx context.Context) (*idemmail.Receipt, error) {
 			<-ctx.Done()
 			time.Sleep(time.Second)
@@ -268,7 +256,7 @@ func TestContextOfTheFirstNeverEndsAWaiter(t *testing.T) {
 }
 
 func TestFirstThatPanicsAnswersAllWithUnknown(t *testing.T) {
-	throughWaitingDoors(t, func(t *testing.T, d door) {
+	inBubble(t, func(t *testing.T, d door) {
 		send := d.open(t, idemmail.Options{WaitInFlight: time.Hour}, func(context.Context) (*idemmail.Receipt, error) {
 			time.Sleep(time.Second)
 			panic("boom")
@@ -291,7 +279,7 @@ func TestFirstThatPanicsAnswersAllWithUnknown(t *testing.T) {
 }
 
 func TestAnotherMessageUnderTheKeyNeverWaits(t *testing.T) {
-	throughWaitingDoors(t, func(t *testing.T, d door) {
+	inBubble(t, func(t *testing.T, d door) {
 		var sends atomic.Int64
 		send := d.open(t, idemmail.Options{WaitInFlight: time.Hour}, func(context.Context) (*idemmail.Receipt, error) {
 			time.Sleep(time.Second)
@@ -314,7 +302,7 @@ func TestAnotherMessageUnderTheKeyNeverWaits(t *testing.T) {
 // A waiter judges what it finds: the key that was freed may be taken by
 // another message by then.
 func TestWaiterThatFindsAnotherMessageIsRefused(t *testing.T) {
-	throughWaitingDoors(t, func(t *testing.T, d door) {
+	inBubble(t, func(t *testing.T, d door) {
 		store := newWaitStore()
 		options := idemmail.Options{Store: store, WaitInFlight: time.Hour}
 		send := d.open(t, options, func(context.Context) (*idemmail.Receipt, error) { return nil, nil })
@@ -334,7 +322,7 @@ func TestWaiterThatFindsAnotherMessageIsRefused(t *testing.T) {
 // The first send was alive a moment ago: a store that fails then is no reason
 // to send beside it.
 func TestFailingStoreSendsNothingBesideAWait(t *testing.T) {
-	throughWaitingDoors(t, func(t *testing.T, d door) {
+	inBubble(t, func(t *testing.T, d door) {
 		store := newWaitStore()
 		var sends, failures atomic.Int64
 		send := d.open(t, idemmail.Options{
@@ -365,7 +353,7 @@ func TestFailingStoreSendsNothingBesideAWait(t *testing.T) {
 }
 
 func TestWaitEndsAbandonedUnderAtMostOnce(t *testing.T) {
-	throughWaitingDoors(t, func(t *testing.T, d door) {
+	inBubble(t, func(t *testing.T, d door) {
 		store := newWaitStore()
 		_, _, err := store.Store.Reserve(t.Context(), doorNamespace+":k", "", idemmail.NoExpiry)
 		require.NoError(t, err)
