@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -18,12 +17,13 @@ type hold struct {
 	guard  *Guard
 	caller context.Context // its end does not end the renewal: the send may go on
 	cancel context.CancelCauseFunc
-	limit  time.Time   // when MaxSend has passed; zero: never
-	over   atomic.Bool // the send has ended: what the store still answers is ignored
+	limit  time.Time // when MaxSend has passed; zero: never
+	calls  []*call
+	timer  *time.Timer // nil: nothing to be done
 
-	mu    sync.Mutex // held during a renewal
-	calls []*call
-	timer *time.Timer // nil: nothing to be done
+	mu   sync.Mutex    // guards what follows; never held while the store is asked
+	over bool          // the send has ended: what the store still answers is ignored
+	busy chan struct{} // closed when the latest renewal has ended; nil: there was none
 }
 
 // errMaxSend is the cause of a context that MaxSend ended. It is a deadline
@@ -37,18 +37,22 @@ func (g *Guard) hold(ctx context.Context, calls []*call) (*hold, context.Context
 	if g.options.MaxSend > 0 {
 		h.limit = time.Now().Add(g.options.MaxSend)
 	}
-	h.mu.Lock()
+	h.mu.Lock() // the first tick waits until there is a timer to be set anew
 	defer h.mu.Unlock()
 	h.schedule(g.options.Lease / 3) // leaves time for more tries before the lease ends
 	return h, sending
 }
 
-// end ends the hold. It waits for a renewal that is under way: no renewal
-// comes after the key was settled.
+// end ends the hold. It waits for a renewal that is under way: none comes
+// after the key was settled.
 func (h *hold) end() {
-	h.over.Store(true)
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.over = true
+	busy := h.busy
+	h.mu.Unlock()
+	if busy != nil {
+		<-busy
+	}
 	if h.timer != nil {
 		h.timer.Stop()
 	}
@@ -91,14 +95,27 @@ func (h *hold) renews() bool {
 
 func (h *hold) tick() {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case h.over.Load():
-	case !h.limit.IsZero() && !time.Now().Before(h.limit):
-		h.cancel(errMaxSend)
-	default:
-		h.renew()
+	if h.over {
+		h.mu.Unlock()
+		return
 	}
+	busy := make(chan struct{})
+	h.busy = busy
+	h.mu.Unlock()
+	defer close(busy)
+
+	if !h.limit.IsZero() && !time.Now().Before(h.limit) {
+		h.cancel(errMaxSend)
+		return
+	}
+	h.renew()
+}
+
+// ended reports whether the send has ended.
+func (h *hold) ended() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.over
 }
 
 // renew extends the leases once and sets the timer anew: sooner where the
@@ -112,7 +129,7 @@ func (h *hold) renew() {
 		}
 	}
 	errs := g.keeper.renew(ctx, leased, g.lease())
-	if h.over.Load() {
+	if h.ended() {
 		return
 	}
 	next := g.options.Lease / 3
