@@ -80,6 +80,7 @@ func TestNoRequestWasBegun(t *testing.T) {
 			requireFailed(t, r, err)
 			require.Equal(t, tt.category, r.Category, "%v", err)
 			require.Equal(t, tt.retryable, r.Retryable)
+			require.NotEmpty(t, r.Code)
 		})
 	}
 	require.Zero(t, s.count())

@@ -56,8 +56,9 @@
 // HTTP client an error is read as [idemmail.ClassifyError] reads it, and is
 // unknown unless it says that nothing was sent.
 //
-// The receipt's Code is the code of SES (MessageRejected), Response its status
-// and text, ProviderID its MessageId. A throttled message
+// The receipt's Code is the code of SES (MessageRejected) or, where it gives
+// none, one of this package ([CodeNetwork]); Response is its status and text,
+// ProviderID its MessageId. A throttled message
 // (TooManyRequestsException, ThrottlingException, LimitExceededException) is
 // rate_limit; credentials, signatures, AccountSuspendedException and
 // SendingPausedException are auth, of which only the last is retryable; all

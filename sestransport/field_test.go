@@ -28,7 +28,7 @@ func requireRefused(t *testing.T, r *idemmail.Receipt, err error, field string) 
 	t.Helper()
 	requireFailed(t, r, err)
 	require.Equal(t, idemmail.CategoryValidation, r.Category)
-	require.Equal(t, "invalid_message", r.Code)
+	require.Equal(t, sestransport.CodeInvalid, r.Code)
 	require.False(t, r.Retryable)
 	if field == "" {
 		return

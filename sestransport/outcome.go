@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
@@ -25,59 +26,67 @@ var (
 	errNoAnswer    = errors.New("the client ended without an answer")
 )
 
-// codeInvalidMessage is the receipt's code where a message breaks a rule.
-const codeInvalidMessage = "invalid_message"
+// The codes of receipts where the answer of SES does not give one
+// ("MessageRejected"). An answer without a code gives its status ("ses.502"). An
+// unknown outcome of a send whose context ended has idemmail.CodeAborted.
+const (
+	CodeInvalid  = "ses.invalid"  // the message cannot be sent as it is
+	CodeCanceled = "ses.canceled" // the context was cancelled
+	CodeTimeout  = "ses.timeout"  // the context's deadline has passed, or a timeout of the client
+	CodeNetwork  = "ses.network"  // no connection, or a lost one
+	CodeClient   = "ses.client"   // the client failed: no credentials, no endpoint
+	CodeAnswer   = "ses.answer"   // an answer that cannot be read, or has no MessageId
+)
 
 // A verdict is what an error says of a message.
 type verdict struct {
-	status    idemmail.Status
-	code      string
-	category  idemmail.Category
-	retryable bool
-	response  string
+	status idemmail.Status
+	kind
+	response string
 }
 
-// A kind is what a code of SES says besides the delivery.
+// A kind is what a receipt says of an error besides the delivery.
 type kind struct {
+	code      string // empty: the answer's
 	category  idemmail.Category
-	retryable bool
+	retryable bool // where nothing was sent
 }
 
 // refusals are the codes after which SES has not taken the message: the errors
 // of SendEmail and the common errors in the SES API v2 Reference. Codes of 4xx
 // answers that are not in here are validation.
 var refusals = map[string]kind{
-	"TooManyRequestsException": {idemmail.CategoryRateLimit, true},
-	"LimitExceededException":   {idemmail.CategoryRateLimit, true},
-	"ThrottlingException":      {idemmail.CategoryRateLimit, true},
-	"Throttling":               {idemmail.CategoryRateLimit, true},
+	"TooManyRequestsException": {"", idemmail.CategoryRateLimit, true},
+	"LimitExceededException":   {"", idemmail.CategoryRateLimit, true},
+	"ThrottlingException":      {"", idemmail.CategoryRateLimit, true},
+	"Throttling":               {"", idemmail.CategoryRateLimit, true},
 
-	"AccountSuspendedException":          {idemmail.CategoryAuth, false},
-	"SendingPausedException":             {idemmail.CategoryAuth, true}, // it can be resumed
-	"MailFromDomainNotVerifiedException": {idemmail.CategoryValidation, false},
-	"MessageRejected":                    {idemmail.CategoryValidation, false},
-	"BadRequestException":                {idemmail.CategoryValidation, false},
-	"NotFoundException":                  {idemmail.CategoryValidation, false},
+	"AccountSuspendedException":          {"", idemmail.CategoryAuth, false},
+	"SendingPausedException":             {"", idemmail.CategoryAuth, true}, // it can be resumed
+	"MailFromDomainNotVerifiedException": {"", idemmail.CategoryValidation, false},
+	"MessageRejected":                    {"", idemmail.CategoryValidation, false},
+	"BadRequestException":                {"", idemmail.CategoryValidation, false},
+	"NotFoundException":                  {"", idemmail.CategoryValidation, false},
 
-	"AccessDeniedException":          {idemmail.CategoryAuth, false},
-	"AccessDenied":                   {idemmail.CategoryAuth, false},
-	"ExpiredToken":                   {idemmail.CategoryAuth, false},
-	"ExpiredTokenException":          {idemmail.CategoryAuth, false},
-	"IncompleteSignature":            {idemmail.CategoryAuth, false},
-	"IncompleteSignatureException":   {idemmail.CategoryAuth, false},
-	"InvalidClientTokenId":           {idemmail.CategoryAuth, false},
-	"InvalidSignatureException":      {idemmail.CategoryAuth, false},
-	"MissingAuthenticationToken":     {idemmail.CategoryAuth, false},
-	"NotAuthorized":                  {idemmail.CategoryAuth, false},
-	"OptInRequired":                  {idemmail.CategoryAuth, false},
-	"RequestExpired":                 {idemmail.CategoryAuth, false},
-	"SignatureDoesNotMatch":          {idemmail.CategoryAuth, false},
-	"UnrecognizedClientException":    {idemmail.CategoryAuth, false},
-	"RequestTimeoutException":        {idemmail.CategoryTimeout, true}, // reading the request timed out
-	"RequestEntityTooLargeException": {idemmail.CategoryValidation, false},
+	"AccessDeniedException":          {"", idemmail.CategoryAuth, false},
+	"AccessDenied":                   {"", idemmail.CategoryAuth, false},
+	"ExpiredToken":                   {"", idemmail.CategoryAuth, false},
+	"ExpiredTokenException":          {"", idemmail.CategoryAuth, false},
+	"IncompleteSignature":            {"", idemmail.CategoryAuth, false},
+	"IncompleteSignatureException":   {"", idemmail.CategoryAuth, false},
+	"InvalidClientTokenId":           {"", idemmail.CategoryAuth, false},
+	"InvalidSignatureException":      {"", idemmail.CategoryAuth, false},
+	"MissingAuthenticationToken":     {"", idemmail.CategoryAuth, false},
+	"NotAuthorized":                  {"", idemmail.CategoryAuth, false},
+	"OptInRequired":                  {"", idemmail.CategoryAuth, false},
+	"RequestExpired":                 {"", idemmail.CategoryAuth, false},
+	"SignatureDoesNotMatch":          {"", idemmail.CategoryAuth, false},
+	"UnrecognizedClientException":    {"", idemmail.CategoryAuth, false},
+	"RequestTimeoutException":        {"", idemmail.CategoryTimeout, true}, // reading the request timed out
+	"RequestEntityTooLargeException": {"", idemmail.CategoryValidation, false},
 
-	codeUnavailable:               {idemmail.CategoryProvider, true},
-	codeUnavailable + "Exception": {idemmail.CategoryProvider, true},
+	codeUnavailable:               {"", idemmail.CategoryProvider, true},
+	codeUnavailable + "Exception": {"", idemmail.CategoryProvider, true},
 }
 
 const (
@@ -92,42 +101,50 @@ const (
 )
 
 // judge says what an error of SendEmail says of the message.
-func judge(err error, w *wire) verdict {
+func judge(ctx context.Context, err error, w *wire) verdict {
 	if w.notSent() {
-		category, retryable := kindOf(err)
-		return verdict{status: idemmail.StatusFailed, category: category, retryable: retryable}
+		return verdict{status: idemmail.StatusFailed, kind: kindOf(err)}
 	}
-	code, message := apiError(err)
 	status := statusCode(err)
-	v := verdict{status: idemmail.StatusUnknown, code: code, response: response(status, code, message)}
+	code, message := apiError(err)
+	v := verdict{status: idemmail.StatusUnknown, response: response(status, code, message)}
 	refusal, known := refusals[code]
 	isClientError := 400 <= status && status <= 499
 	isUnavailable := status == 503 && strings.HasPrefix(code, codeUnavailable)
 	isFake := status == 0 // an error of SES without its answer is that of another API
 	switch {
 	case code == codeRequestAborted:
-		v.category = idemmail.CategoryProvider
+		v.kind = kind{"", idemmail.CategoryProvider, false}
 	case known && (isClientError || isUnavailable || isFake):
-		v.status, v.category, v.retryable = idemmail.StatusFailed, refusal.category, refusal.retryable
-	case isFake && isClientFault(err):
-		v.status, v.category = idemmail.StatusFailed, idemmail.CategoryValidation
+		v.status, v.kind = idemmail.StatusFailed, refusal
 	case isClientError:
-		v.status = idemmail.StatusFailed
-		v.category, v.retryable = statusKind(status)
-	case status >= 500:
-		v.category = idemmail.CategoryProvider
-	case status > 0:
-		v.category, _ = kindOf(err)
-		if v.category == idemmail.CategoryUnknown && !errors.Is(err, context.Canceled) {
-			v.category = idemmail.CategoryProvider // an answer that cannot be read
-		}
-	default:
-		v.category, v.retryable = kindOf(err)
+		v.status, v.kind = idemmail.StatusFailed, statusKind(status)
+	case isFake && isClientFault(err):
+		v.status, v.kind = idemmail.StatusFailed, kind{"", idemmail.CategoryValidation, false}
+	case isFake:
+		v.kind = kindOf(err)
 		if !w.reached() && idemmail.ClassifyError(err) == idemmail.NotDelivered {
 			v.status = idemmail.StatusFailed
 		}
+	case status >= 300:
+		v.kind = kind{"", idemmail.CategoryProvider, false}
+	default:
+		if v.kind = kindOf(err); v.code == CodeClient {
+			v.kind = kind{CodeAnswer, idemmail.CategoryProvider, false}
+		}
 	}
-	v.retryable = v.retryable && v.status == idemmail.StatusFailed
+	switch {
+	case code != "":
+		v.code = code
+	case v.code == "":
+		v.code = fmt.Sprintf("ses.%d", status)
+	}
+	if v.status == idemmail.StatusUnknown {
+		v.retryable = false
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			v.code = idemmail.CodeAborted
+		}
+	}
 	return v
 }
 
@@ -156,48 +173,47 @@ func statusCode(err error) int {
 	return max(0, e.HTTPStatusCode())
 }
 
-func statusKind(status int) (idemmail.Category, bool) {
+func statusKind(status int) kind {
 	switch status {
 	case 401, 403, 407:
-		return idemmail.CategoryAuth, false
+		return kind{"", idemmail.CategoryAuth, false}
 	case 408:
-		return idemmail.CategoryTimeout, true
+		return kind{"", idemmail.CategoryTimeout, true}
 	case 429:
-		return idemmail.CategoryRateLimit, true
+		return kind{"", idemmail.CategoryRateLimit, true}
 	default:
-		return idemmail.CategoryValidation, false
+		return kind{"", idemmail.CategoryValidation, false}
 	}
 }
 
-// kindOf returns the kind of an error without an answer, and whether trying
-// again may help where nothing was sent.
-func kindOf(err error) (idemmail.Category, bool) {
+// kindOf returns the kind of an error without an answer.
+func kindOf(err error) kind {
 	var (
 		invalid   *smithy.InvalidParamsError
 		serialize *smithy.SerializationError
 		signing   *v4.SigningError
-		dial      *net.OpError
+		op        *net.OpError
 		dns       *net.DNSError
 		sending   *smithyhttp.RequestSendError
 		network   net.Error
 	)
 	switch {
 	case errors.As(err, &invalid), errors.As(err, &serialize):
-		return idemmail.CategoryValidation, false
+		return kind{CodeInvalid, idemmail.CategoryValidation, false}
 	case errors.As(err, &signing):
-		return idemmail.CategoryAuth, false
+		return kind{CodeClient, idemmail.CategoryAuth, false}
 	case isCertificateError(err):
-		return idemmail.CategoryNetwork, false
-	case errors.As(err, &dns), errors.As(err, &dial) && dial.Op == "dial":
-		return idemmail.CategoryNetwork, true
+		return kind{CodeNetwork, idemmail.CategoryNetwork, false}
+	case errors.As(err, &dns), errors.As(err, &op) && op.Op == "dial":
+		return kind{CodeNetwork, idemmail.CategoryNetwork, true}
 	case errors.Is(err, context.Canceled):
-		return idemmail.CategoryUnknown, true
+		return kind{CodeCanceled, idemmail.CategoryUnknown, true}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return idemmail.CategoryTimeout, true
+		return kind{CodeTimeout, idemmail.CategoryTimeout, true}
 	case errors.As(err, &network), errors.As(err, &sending), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return idemmail.CategoryNetwork, true
+		return kind{CodeNetwork, idemmail.CategoryNetwork, true}
 	default:
-		return idemmail.CategoryUnknown, true
+		return kind{CodeClient, idemmail.CategoryUnknown, true}
 	}
 }
 
@@ -232,7 +248,7 @@ func response(status int, code, message string) string {
 
 // refuse is for a message that was not handed to SES.
 func (t *Transport) refuse(err error) (*idemmail.Receipt, error) {
-	return t.fail(verdict{status: idemmail.StatusFailed, code: codeInvalidMessage, category: idemmail.CategoryValidation}, err)
+	return t.fail(verdict{status: idemmail.StatusFailed, kind: kind{CodeInvalid, idemmail.CategoryValidation, false}}, err)
 }
 
 // fail makes the receipt and the error of a verdict.
@@ -243,9 +259,6 @@ func (t *Transport) fail(v verdict, err error) (*idemmail.Receipt, error) {
 	} else {
 		err = idemmail.MayBeSent(err)
 	}
-	if v.category == "" {
-		v.category = idemmail.CategoryUnknown
-	}
 	return &idemmail.Receipt{
 		Status:    v.status,
 		Transport: t.opts.ID,
@@ -254,13 +267,14 @@ func (t *Transport) fail(v verdict, err error) (*idemmail.Receipt, error) {
 		Category:  v.category,
 		Retryable: v.retryable,
 		Detail:    err.Error(),
+		At:        now(),
 	}, err
 }
 
 // succeed makes the receipt of an answer that is no error.
 func (t *Transport) succeed(out *sesv2.SendEmailOutput, w *wire) (*idemmail.Receipt, error) {
 	if out == nil || strings.TrimSpace(aws.ToString(out.MessageId)) == "" {
-		return t.fail(verdict{status: idemmail.StatusUnknown, category: idemmail.CategoryProvider}, errNoMessageID)
+		return t.fail(verdict{status: idemmail.StatusUnknown, kind: kind{CodeAnswer, idemmail.CategoryProvider, false}}, errNoMessageID)
 	}
 	id := *out.MessageId
 	r := &idemmail.Receipt{
@@ -268,12 +282,15 @@ func (t *Transport) succeed(out *sesv2.SendEmailOutput, w *wire) (*idemmail.Rece
 		Transport:  t.opts.ID,
 		ProviderID: id,
 		MessageID:  messageID(w.requestHost(), id),
+		At:         now(),
 	}
 	if requestID, ok := awsmiddleware.GetRequestIDMetadata(out.ResultMetadata); ok {
 		r.Response = "request id " + requestID
 	}
 	return r, nil
 }
+
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 // messageID returns the Message-ID that SES gives a mail, without angle
 // brackets; nothing where the host is not that of SES in a region.

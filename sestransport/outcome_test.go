@@ -116,7 +116,7 @@ func TestAnswersOfAProxy(t *testing.T) {
 			r, err := newTransport(t, newClient(t, s.URL), sestransport.Options{}).Send(t.Context(), message())
 			requireFailed(t, r, err)
 			require.Equal(t, category, r.Category)
-			require.Empty(t, r.Code)
+			require.Equal(t, fmt.Sprint("ses.", status), r.Code)
 			require.Equal(t, 1, s.count())
 		})
 	}
@@ -177,6 +177,7 @@ func TestAnswersThatDoNotTell(t *testing.T) {
 			s := newServer(t, answer)
 			r, err := newTransport(t, newClient(t, s.URL), sestransport.Options{}).Send(t.Context(), message())
 			requireUnknown(t, r, err)
+			require.NotEmpty(t, r.Code)
 			if strings.HasPrefix(name, "5") {
 				require.Equal(t, idemmail.CategoryProvider, r.Category)
 			}
@@ -231,7 +232,7 @@ func TestContextEndsWhileSESIsSlow(t *testing.T) {
 			requireUnknown(t, r, err)
 			require.ErrorIs(t, err, tt.cause)
 			require.Equal(t, tt.category, r.Category)
-			require.Empty(t, r.Code, "left to the decorator, which says aborted")
+			require.Equal(t, idemmail.CodeAborted, r.Code)
 			require.Equal(t, 1, s.count())
 		})
 	}
@@ -257,7 +258,27 @@ func TestClientTimeout(t *testing.T) {
 	r, err := newTransport(t, client, sestransport.Options{}).Send(t.Context(), message())
 	requireUnknown(t, r, err)
 	require.Equal(t, idemmail.CategoryTimeout, r.Category)
+	require.Equal(t, sestransport.CodeTimeout, r.Code)
 	require.Equal(t, 1, s.count())
+}
+
+func TestCodesOfWhatSESHasNoCodeFor(t *testing.T) {
+	for want, answer := range map[string]http.HandlerFunc{
+		"ses.502":                page(502),
+		"ses.307":                page(307),
+		"InternalFailure":        refuse(500, "InternalFailure"),
+		sestransport.CodeAnswer:  page(200),
+		sestransport.CodeNetwork: lose,
+	} {
+		s := newServer(t, answer)
+		r, err := newTransport(t, newClient(t, s.URL), sestransport.Options{}).Send(t.Context(), message())
+		requireUnknown(t, r, err)
+		require.Equal(t, want, r.Code)
+	}
+	s := newServer(t, func(http.ResponseWriter, *http.Request) {}) // 200, and nothing
+	r, err := newTransport(t, newClient(t, s.URL), sestransport.Options{}).Send(t.Context(), message())
+	requireUnknown(t, r, err)
+	require.Equal(t, sestransport.CodeAnswer, r.Code)
 }
 
 type answered int

@@ -160,7 +160,7 @@ func (t *Transport) SendMany(ctx context.Context, msgs []*idemmail.Message) []id
 	}
 	for i, r := range results {
 		if r.Receipt == nil { // the client ended the goroutine
-			results[i].Receipt, results[i].Err = t.fail(verdict{status: idemmail.StatusUnknown}, errNoAnswer)
+			results[i].Receipt, results[i].Err = t.fail(verdict{status: idemmail.StatusUnknown, kind: kind{CodeClient, idemmail.CategoryUnknown, false}}, errNoAnswer)
 		}
 	}
 	return results
@@ -169,13 +169,12 @@ func (t *Transport) SendMany(ctx context.Context, msgs []*idemmail.Message) []id
 // send makes the one call.
 func (t *Transport) send(ctx context.Context, in *sesv2.SendEmailInput) (*idemmail.Receipt, error) {
 	if err := ctx.Err(); err != nil {
-		category, retryable := kindOf(err)
-		return t.fail(verdict{status: idemmail.StatusFailed, category: category, retryable: retryable}, err)
+		return t.fail(verdict{status: idemmail.StatusFailed, kind: kindOf(err)}, err)
 	}
 	w := new(wire)
 	out, err := t.client.SendEmail(ctx, in, w.attach)
 	if err != nil {
-		return t.fail(judge(err, w), err)
+		return t.fail(judge(ctx, err, w), err)
 	}
 	return t.succeed(out, w)
 }

@@ -101,6 +101,9 @@ func TestEveryFieldReachesTheWire(t *testing.T) {
 
 	r, err := tr.Send(t.Context(), fullMessage())
 	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), r.At, time.Minute)
+	require.Equal(t, r.At.UTC().Truncate(time.Millisecond), r.At)
+	r.At = time.Time{}
 	require.Equal(t, &idemmail.Receipt{
 		Status:     idemmail.StatusSent,
 		Transport:  "ses",
