@@ -4,14 +4,21 @@ go 1.25.0
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
+	github.com/aws/aws-sdk-go-v2 v1.43.7
+	github.com/aws/aws-sdk-go-v2/service/sesv2 v1.67.0
 	github.com/emersion/go-smtp v0.26.0
 	github.com/idemmail/idemmail v0.0.0
+	github.com/idemmail/idemmail/sestransport v0.0.0
 	github.com/idemmail/idemmail/smtptransport v0.0.0
 	github.com/redis/go-redis/v9 v9.7.3
 	github.com/stretchr/testify v1.12.1
 )
 
 require (
+	github.com/aws/aws-sdk-go-v2/internal/configsources v1.4.38 // indirect
+	github.com/aws/aws-sdk-go-v2/internal/endpoints/v2 v2.7.38 // indirect
+	github.com/aws/aws-sdk-go-v2/internal/v4a v1.4.39 // indirect
+	github.com/aws/smithy-go v1.27.8 // indirect
 	github.com/cespare/xxhash/v2 v2.2.0 // indirect
 	github.com/dgryski/go-rendezvous v0.0.0-20200823014737-9f7001d12a5f // indirect
 	github.com/emersion/go-message v0.18.2 // indirect
@@ -22,5 +29,6 @@ require (
 
 replace (
 	github.com/idemmail/idemmail => ../
+	github.com/idemmail/idemmail/sestransport => ../sestransport
 	github.com/idemmail/idemmail/smtptransport => ../smtptransport
 )
