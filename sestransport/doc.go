@@ -2,12 +2,13 @@
 // of its API version 2.
 //
 //	client := sesv2.NewFromConfig(cfg)
-//	ses, err := sestransport.New(client, sestransport.Options{KeyTag: "idempotency-key"})
+//	ses, err := sestransport.New(client, sestransport.Options{
+//		ConfigurationSet: "events",
+//		KeyTag:           "idempotency-key",
+//		Namespace:        "shop",
+//	})
 //	...
 //	mailer, err := idemmail.New(ses, idemmail.Options{Store: store, Namespace: "shop"})
-//
-// (with KeyTag and another namespace than "ses", give it to both: see
-// [Options].)
 //
 // # One request for one send
 //
@@ -24,9 +25,10 @@
 //     alive is lost, if the request has an Idempotency-Key or
 //     X-Idempotency-Key field and its body can be had anew (GetBody). This
 //     package sets no such field and takes GetBody away, so neither that nor a
-//     redirect (307, 308) repeats it. What net/http does repeat then is only a
-//     request of which it has read nothing yet, on HTTP/2 too (a GOAWAY or
-//     REFUSED_STREAM after that is an error, and the outcome unknown).
+//     redirect (307, 308) repeats it; the answer to a GET that a redirect leads
+//     to (301 to 303) is not taken for SES's. What net/http does repeat then is
+//     only a request of which it has read nothing yet, on HTTP/2 too (a GOAWAY
+//     or REFUSED_STREAM after that is an error, and the outcome unknown).
 //
 // An HTTP client that retries by itself ([aws.HTTPClient] is an interface)
 // cannot be seen through: do not give the SES client one. Retry outside, where

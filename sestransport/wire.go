@@ -13,8 +13,14 @@ import (
 	"github.com/aws/smithy-go/middleware"
 )
 
-// errRepeated is what middleware that sends again gets.
-var errRepeated = errors.New("a second request for one send was refused")
+var (
+	// errRepeated is what middleware that sends again gets.
+	errRepeated = errors.New("a second request for one send was refused")
+
+	// errRedirected stands for the answer to a GET that net/http has made of
+	// the request (301, 302, 303): it is not the answer of SES.
+	errRedirected = errors.New("redirected to something that is not SES")
+)
 
 // A wire stands between one call of SendEmail and the network. It lets one
 // HTTP request through, keeps net/http from repeating it, and sees how far it
@@ -107,6 +113,10 @@ func (c wiredClient) Do(r *http.Request) (*http.Response, error) {
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(), c.wire.trace()))
 	r.GetBody = nil // without it net/http sends no body a second time
 	resp, err := c.next.Do(r)
+	if err == nil && resp.Request != nil && resp.Request.Method != r.Method {
+		_ = resp.Body.Close()
+		resp, err = nil, errRedirected
+	}
 	if err != nil {
 		c.wire.note(func() { c.wire.failed = true })
 	}
