@@ -228,9 +228,10 @@ func execute[C redis.Cmder](ctx context.Context, pipe redis.Pipeliner, cmds []C)
 }
 
 const (
-	freeTimeout = 5 * time.Second       // how long the freeing of a failed claim goes on
-	freeWait    = time.Second           // how much of that its caller waits for
-	freePause   = 50 * time.Millisecond // before the second try, and doubled for each further one
+	freeTimeout    = 5 * time.Second       // how long the freeing of a failed claim goes on
+	freeWait       = time.Second           // how much of that its caller waits for
+	firstFreePause = 50 * time.Millisecond // between two tries; doubled each time
+	maxFreePause   = 500 * time.Millisecond
 )
 
 // freeSoon frees claims that failed and may have been taken all the same. It
@@ -252,14 +253,15 @@ func (s *Store) freeSoon(ctx context.Context, claims []claim) {
 func (s *Store) free(ctx context.Context, claims []claim) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
 	defer cancel()
-	for pause := freePause; ; pause *= 2 {
+	for pause := firstFreePause; ; pause = min(2*pause, maxFreePause) {
 		calls := make([]call, len(claims))
 		for i, c := range claims {
 			calls[i] = call{c.key, freeArgs(c.token, idemmail.StatePending)}
 		}
 		var left []claim
 		for i, r := range s.runMany(ctx, freeScript, calls) {
-			if r.err != nil && !errors.Is(explain(ctx, r.err), idemmail.ErrBadRecord) {
+			final := r.err == nil || redis.HasErrorPrefix(r.err, "WRONGTYPE") || errors.Is(r.err, redis.ErrClosed)
+			if !final {
 				left = append(left, claims[i])
 			}
 		}

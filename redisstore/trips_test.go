@@ -1,0 +1,149 @@
+package redisstore_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idemmail/idemmail"
+	"github.com/idemmail/idemmail/redisstore"
+)
+
+// trips counts round trips, as a hook of a client.
+type trips struct{ n atomic.Int64 }
+
+func (c *trips) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (c *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() == "hello" || cmds[0].Name() == "client" {
+			return next(ctx, cmds) // a connection's beginning
+		}
+		c.n.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// took answers how many there were since it was asked last.
+func (c *trips) took() int { return int(c.n.Swap(0)) }
+
+func TestRoundTrips(t *testing.T) {
+	m := startMini(t)
+	testRoundTrips(t, m.client)
+}
+
+// testRoundTrips needs a client of a single server.
+func testRoundTrips(t *testing.T, client redis.UniversalClient) {
+	c := &trips{}
+	client.AddHook(c)
+	s := redisstore.New(client, redisstore.Options{KeyPrefix: t.Name()})
+	expect := func(n int, what string) {
+		t.Helper()
+		require.Equal(t, n, c.took(), what)
+	}
+	ctx := t.Context()
+
+	one := reserve(t, s, "mail:a")
+	expect(2, "the first reserve of all prepares")
+	require.NoError(t, s.Complete(ctx, "mail:a", one, done(idemmail.StatusSent), time.Hour))
+	expect(1, "complete")
+	two := reserve(t, s, "mail:b")
+	expect(1, "reserve")
+	require.NoError(t, s.Renew(ctx, "mail:b", two, time.Minute))
+	expect(1, "renew")
+	require.NoError(t, s.Release(ctx, "mail:b", two))
+	expect(1, "release")
+	holder(t, s, "mail:a")
+	expect(1, "replay")
+	e, err := s.Lookup(ctx, "mail:a")
+	require.NoError(t, err)
+	expect(1, "lookup")
+	require.NoError(t, s.Resolve(ctx, *e, nil, time.Hour))
+	expect(1, "resolve")
+
+	for n, pipelines := range map[int]int{1: 1, 500: 1, 501: 2} {
+		reqs := make([]idemmail.ReserveRequest, n)
+		for i := range reqs {
+			reqs[i] = idemmail.ReserveRequest{Key: "mail:" + string(rune(0x4E00+i)), Fingerprint: "1:f", Lease: time.Minute}
+		}
+		results := s.ReserveMany(ctx, reqs)
+		expect(pipelines, "reserve many")
+		renewals, releases := make([]idemmail.RenewRequest, n), make([]idemmail.ReleaseRequest, n)
+		completions := make([]idemmail.CompleteRequest, n)
+		for i, r := range results {
+			require.NoError(t, r.Err)
+			renewals[i] = idemmail.RenewRequest{Key: reqs[i].Key, Token: r.Token, Lease: time.Minute}
+			releases[i] = idemmail.ReleaseRequest{Key: reqs[i].Key, Token: r.Token}
+			completions[i] = idemmail.CompleteRequest{Key: reqs[i].Key, Token: r.Token, Record: done(idemmail.StatusSent), TTL: time.Minute}
+		}
+		requireNone(t, s.RenewMany(ctx, renewals))
+		expect(pipelines, "renew many")
+		requireNone(t, s.ReleaseMany(ctx, releases))
+		expect(pipelines, "release many")
+		requireNone(t, s.CompleteMany(ctx, completions))
+		expect(pipelines, "complete many")
+		require.NoError(t, client.Del(ctx, keysOf(t, client, t.Name()+"mail:[^a]*")...).Err())
+		c.took()
+	}
+
+	one = reserve(t, s, "mail:b")
+	c.took()
+	require.NoError(t, client.ScriptFlush(ctx).Err())
+	c.took()
+	require.NoError(t, s.Complete(ctx, "mail:b", one, done(idemmail.StatusSent), time.Minute))
+	expect(2, "complete where the server has lost the scripts")
+	holder(t, s, "mail:b")
+	expect(2, "reserve after that, which prepares anew")
+	holder(t, s, "mail:b")
+	expect(1, "and then not again")
+}
+
+func keysOf(t *testing.T, client redis.UniversalClient, pattern string) []string {
+	t.Helper()
+	keys, err := client.Keys(t.Context(), pattern).Result()
+	require.NoError(t, err)
+	require.NotEmpty(t, keys)
+	return keys
+}
+
+func requireNone(t *testing.T, errs []error) {
+	t.Helper()
+	for i, err := range errs {
+		require.NoError(t, err, i)
+	}
+}
+
+func TestFirstReservesPrepareOnce(t *testing.T) {
+	m := startMini(t)
+	c := &trips{}
+	m.client.AddHook(c)
+	s := redisstore.New(m.client, redisstore.Options{})
+	require.Zero(t, c.took(), "New asks nothing")
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			token, _, err := s.Reserve(t.Context(), "mail:"+string(rune('a'+i)), "1:f", time.Minute)
+			if err != nil || token == "" {
+				t.Errorf("%q, %v", token, err)
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, 64+1, c.took())
+	require.Len(t, m.Keys(), 64)
+}
