@@ -260,8 +260,7 @@ func (s *Store) free(ctx context.Context, claims []claim) {
 		}
 		var left []claim
 		for i, r := range s.runMany(ctx, freeScript, calls) {
-			final := r.err == nil || redis.HasErrorPrefix(r.err, "WRONGTYPE") || errors.Is(r.err, redis.ErrClosed)
-			if !final {
+			if r.err != nil && !hopeless(r.err) {
 				left = append(left, claims[i])
 			}
 		}
@@ -274,4 +273,9 @@ func (s *Store) free(ctx context.Context, claims []claim) {
 			return
 		}
 	}
+}
+
+// hopeless reports whether to try again cannot help.
+func hopeless(err error) bool {
+	return errors.Is(err, redis.ErrClosed) || redis.HasErrorPrefix(err, "WRONGTYPE") || redis.HasErrorPrefix(err, "NOPERM")
 }

@@ -132,12 +132,16 @@ func TestTheFirstCallersEndIsNotTheOthers(t *testing.T) {
 func TestAFullServer(t *testing.T) {
 	s, m := newStore(t)
 	token := reserve(t, s, "mail:a")
-	m.SetError("OOM command not allowed when used memory > 'maxmemory'.")
+	refusing(m, func(c *server.Peer, cmd string, _ []string) bool {
+		if cmd == "SET" {
+			c.WriteError("OOM command not allowed when used memory > 'maxmemory'.")
+		}
+		return cmd == "SET"
+	})
 	_, _, err := s.Reserve(t.Context(), "mail:b", "1:f", time.Minute)
 	require.ErrorIs(t, err, idemmail.ErrStoreFull)
 	require.ErrorIs(t, s.ReserveMany(t.Context(), reserveRequests("mail:", 1))[0].Err, idemmail.ErrStoreFull)
 	err = s.Complete(t.Context(), "mail:a", token, done(idemmail.StatusSent), time.Hour)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, idemmail.ErrStoreFull, "it is worth more tries")
-	m.SetError("")
 }
