@@ -15,8 +15,16 @@ import (
 	"github.com/idemmail/idemmail/redisstore"
 )
 
-// trips counts round trips, as a hook of a client.
+// trips counts round trips, as a hook of a client. What go-redis does when a
+// connection begins is not counted.
 type trips struct{ n atomic.Int64 }
+
+func (c *trips) count(cmd redis.Cmder) {
+	switch cmd.Name() {
+	case "set", "eval", "evalsha":
+		c.n.Add(1)
+	}
+}
 
 func (c *trips) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
@@ -24,17 +32,14 @@ func (c *trips) DialHook(next redis.DialHook) redis.DialHook {
 
 func (c *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.n.Add(1)
+		c.count(cmd)
 		return next(ctx, cmd)
 	}
 }
 
 func (c *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if cmds[0].Name() == "hello" || cmds[0].Name() == "client" {
-			return next(ctx, cmds) // a connection's beginning
-		}
-		c.n.Add(1)
+		c.count(cmds[0])
 		return next(ctx, cmds)
 	}
 }
