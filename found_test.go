@@ -2,6 +2,7 @@ package idemmail_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -328,6 +329,19 @@ func TestFoundABadRecord(t *testing.T) {
 		})
 	}
 
+	t.Run("that the store found", func(t *testing.T) {
+		throughDoors(t, func(t *testing.T, d door) {
+			for _, failOpen := range []bool{false, true} {
+				options := idemmail.Options{Store: failsToReserve{newShelf().store, fmt.Errorf("%w: WRONGTYPE", idemmail.ErrBadRecord)}, FailOpen: failOpen}
+				r, err := d.open(t, options, notToBeSent(t))(t.Context(), "k", "a")
+				requireSendError(t, "k", r, err)
+				require.Equal(t, statusFailed, r.Status)
+				require.ErrorIs(t, err, idemmail.ErrStoreFailed)
+				require.ErrorIs(t, err, idemmail.ErrBadRecord)
+			}
+		})
+	})
+
 	// The fingerprint is asked before what is wrong with the receipt.
 	t.Run("another message's, done without a receipt", func(t *testing.T) {
 		throughDoors(t, func(t *testing.T, d door) {
@@ -368,6 +382,19 @@ func (h held) Release(ctx context.Context, key, token string) error {
 		panic("released a key that it does not hold")
 	}
 	return h.Store.Release(ctx, key, token)
+}
+
+// failsToReserve is a store that fails to reserve the key k.
+type failsToReserve struct {
+	idemmail.Store
+	err error
+}
+
+func (s failsToReserve) Reserve(ctx context.Context, key, fingerprint string, lease time.Duration) (string, *idemmail.Record, error) {
+	if key == doorNamespace+":k" {
+		return "", nil, s.err
+	}
+	return s.Store.Reserve(ctx, key, fingerprint, lease)
 }
 
 // holdsDone is a store in which the key k is done with a receipt.

@@ -128,6 +128,7 @@ func TestDurationDefaults(t *testing.T) {
 		"NoExpiry":              {idemmail.Options{Lease: idemmail.NoExpiry, TTL: idemmail.NoExpiry}, idemmail.NoExpiry, idemmail.NoExpiry, 0},
 		"NoExpiry, and MaxSend": {idemmail.Options{Lease: idemmail.NoExpiry, MaxSend: time.Hour}, idemmail.NoExpiry, 24 * time.Hour, time.Hour},
 		"the longest":           {idemmail.Options{Lease: longest, TTL: longest}, longest, longest, 0},
+		"one that wraps around": {idemmail.Options{Lease: math.MaxUint64/10 + 1}, math.MaxUint64/10 + 1, 24 * time.Hour, 0},
 		"nearly the longest":    {idemmail.Options{Lease: longest/10 + 1, TTL: longest - 1}, longest/10 + 1, longest - 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
