@@ -1,7 +1,7 @@
 package idemmail
 
 import (
-	"container/heap"
+	"math"
 	"time"
 )
 
@@ -77,7 +77,7 @@ func (m *memEnds) next() *memEntry {
 // add takes an entry whose lifetime ends and has just begun.
 func (m *memEnds) add(e *memEntry) {
 	q := m.current[e.lifetime]
-	if q == nil || q.last != nil && e.since.Before(q.last.since) {
+	if q == nil || q.last != nil && e.since < q.last.since {
 		q = &memQueue{memList: memList{kind: byEnd}, lifetime: e.lifetime}
 		m.current[e.lifetime] = q
 	}
@@ -87,7 +87,7 @@ func (m *memEnds) add(e *memEntry) {
 	e.queue = q
 	q.push(e)
 	if q.first == e {
-		heap.Push(&m.heap, q)
+		m.heap.push(q)
 	}
 }
 
@@ -99,10 +99,10 @@ func (m *memEnds) remove(e *memEntry) {
 	e.queue = nil
 	switch {
 	case q.first == nil:
-		heap.Remove(&m.heap, q.index)
+		m.heap.remove(q)
 		m.retire(q)
 	case first:
-		heap.Fix(&m.heap, q.index)
+		m.heap.fix(q.index)
 	}
 }
 
@@ -120,30 +120,58 @@ func (m *memEnds) retire(q *memQueue) {
 }
 
 // ends is when the time of the first entry ends.
-func (q *memQueue) ends() time.Time { return q.first.since.Add(q.lifetime) }
+func (q *memQueue) ends() time.Duration {
+	if q.first.since > math.MaxInt64-q.lifetime {
+		return math.MaxInt64
+	}
+	return q.first.since + q.lifetime
+}
 
-// A memHeap has the queue whose first entry ends first in front. It is a
-// [heap.Interface].
+// A memHeap is a binary heap of queues: each ends no later than the two below
+// it, and knows its place.
 type memHeap []*memQueue
 
-func (h memHeap) Len() int           { return len(h) }
-func (h memHeap) Less(i, j int) bool { return h[i].ends().Before(h[j].ends()) }
-
-func (h memHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *memHeap) Push(x any) {
-	q := x.(*memQueue)
-	q.index = len(*h)
+func (h *memHeap) push(q *memQueue) {
 	*h = append(*h, q)
+	q.index = len(*h) - 1
+	h.fix(q.index)
 }
 
-func (h *memHeap) Pop() any {
+func (h *memHeap) remove(q *memQueue) {
 	last := len(*h) - 1
-	q := (*h)[last]
+	moved := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	return q
+	if moved != q {
+		h.place(moved, q.index)
+		h.fix(moved.index)
+	}
 }
+
+// fix moves the queue at i to where it belongs.
+func (h memHeap) fix(i int) {
+	q := h[i]
+	ends := q.ends()
+	for i > 0 {
+		parent := (i - 1) / 2
+		if h[parent].ends() <= ends {
+			break
+		}
+		h.place(h[parent], i)
+		i = parent
+	}
+	for {
+		child := 2*i + 1
+		if right := child + 1; right < len(h) && h[right].ends() < h[child].ends() {
+			child = right
+		}
+		if child >= len(h) || ends <= h[child].ends() {
+			break
+		}
+		h.place(h[child], i)
+		i = child
+	}
+	h.place(q, i)
+}
+
+func (h memHeap) place(q *memQueue, i int) { h[i], q.index = q, i }

@@ -8,106 +8,113 @@ import (
 // A packedReceipt is a receipt, but for Replayed, in one string that no one
 // can change: half the memory of a Receipt, one allocation to make and, but
 // for the lists, one to read, since the strings of the receipt are parts of
-// it. It never leaves the process, so its format may change at will.
+// it. Numbers and the lengths of strings come first, so that reading need not
+// touch the text behind them. It never leaves the process, so its format may
+// change at will.
 type packedReceipt string
 
 // packReceipt returns the packed form of r, which is never empty.
 func packReceipt(r *Receipt) packedReceipt {
-	var buf [1024]byte // on the stack; larger receipts move off it
-	b := buf[:0]
-	b = packString(b, string(r.Status))
-	b = packString(b, r.Transport)
-	b = packString(b, r.MessageID)
-	b = packString(b, r.ProviderID)
-	b = packString(b, r.Response)
-	b = packLength(b, len(r.Accepted), r.Accepted == nil)
+	var room [2][512]byte // on the stack; what is larger moves off it
+	numbers, text := room[0][:4], room[1][:0]
+	numbers, text = packString(numbers, text, string(r.Status))
+	numbers, text = packString(numbers, text, r.Transport)
+	numbers, text = packString(numbers, text, r.MessageID)
+	numbers, text = packString(numbers, text, r.ProviderID)
+	numbers, text = packString(numbers, text, r.Response)
+	numbers = packLength(numbers, len(r.Accepted), r.Accepted == nil)
 	for _, address := range r.Accepted {
-		b = packString(b, address)
+		numbers, text = packString(numbers, text, address)
 	}
-	b = packLength(b, len(r.Rejected), r.Rejected == nil)
+	numbers = packLength(numbers, len(r.Rejected), r.Rejected == nil)
 	for _, rejection := range r.Rejected {
-		b = packString(b, rejection.Address)
-		b = packString(b, rejection.Reason)
-		b = binary.AppendUvarint(b, uint64(rejection.Code))
+		numbers, text = packString(numbers, text, rejection.Address)
+		numbers, text = packString(numbers, text, rejection.Reason)
+		numbers = binary.AppendUvarint(numbers, uint64(rejection.Code))
 	}
-	b = binary.AppendUvarint(b, uint64(r.At.Unix()))
-	b = binary.AppendUvarint(b, uint64(r.At.Nanosecond()))
-	b = packString(b, r.Code)
-	b = packString(b, string(r.Category))
+	numbers = binary.AppendUvarint(numbers, uint64(r.At.Unix()))
+	numbers = binary.AppendUvarint(numbers, uint64(r.At.Nanosecond()))
+	numbers, text = packString(numbers, text, r.Code)
+	numbers, text = packString(numbers, text, string(r.Category))
 	if r.Retryable {
-		b = append(b, 1)
+		numbers = binary.AppendUvarint(numbers, 1)
 	} else {
-		b = append(b, 0)
+		numbers = binary.AppendUvarint(numbers, 0)
 	}
-	b = packString(b, r.Detail)
-	return packedReceipt(b)
+	numbers, text = packString(numbers, text, r.Detail)
+	binary.LittleEndian.PutUint32(numbers, uint32(len(numbers)))
+	return packedReceipt(append(numbers, text...))
 }
 
 // unpack returns the receipt as it was packed, its time in UTC.
 func (p packedReceipt) unpack() *Receipt {
+	end := int(p[0]) | int(p[1])<<8 | int(p[2])<<16 | int(p[3])<<24
+	u := receiptUnpacker{numbers: string(p[4:end]), text: string(p[end:])}
 	r := &Receipt{}
-	r.Status = Status(p.takeString())
-	r.Transport = p.takeString()
-	r.MessageID = p.takeString()
-	r.ProviderID = p.takeString()
-	r.Response = p.takeString()
-	if n, ok := p.takeLength(); ok {
+	r.Status = Status(u.string())
+	r.Transport = u.string()
+	r.MessageID = u.string()
+	r.ProviderID = u.string()
+	r.Response = u.string()
+	if n, ok := u.length(); ok {
 		r.Accepted = make([]string, n)
 		for i := range r.Accepted {
-			r.Accepted[i] = p.takeString()
+			r.Accepted[i] = u.string()
 		}
 	}
-	if n, ok := p.takeLength(); ok {
+	if n, ok := u.length(); ok {
 		r.Rejected = make([]Rejection, n)
 		for i := range r.Rejected {
-			r.Rejected[i].Address = p.takeString()
-			r.Rejected[i].Reason = p.takeString()
-			r.Rejected[i].Code = int(p.takeNumber())
+			r.Rejected[i].Address = u.string()
+			r.Rejected[i].Reason = u.string()
+			r.Rejected[i].Code = int(u.number())
 		}
 	}
-	seconds := int64(p.takeNumber())
-	r.At = time.Unix(seconds, int64(p.takeNumber())).UTC()
-	r.Code = p.takeString()
-	r.Category = Category(p.takeString())
-	r.Retryable = p.takeNumber() == 1
-	r.Detail = p.takeString()
+	seconds := int64(u.number())
+	r.At = time.Unix(seconds, int64(u.number())).UTC()
+	r.Code = u.string()
+	r.Category = Category(u.string())
+	r.Retryable = u.number() == 1
+	r.Detail = u.string()
 	return r
 }
 
-func packString(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+func packString(numbers, text []byte, s string) ([]byte, []byte) {
+	return binary.AppendUvarint(numbers, uint64(len(s))), append(text, s...)
 }
 
 // packLength keeps a list that is nil apart from one that is empty.
-func packLength(b []byte, n int, isNil bool) []byte {
+func packLength(numbers []byte, n int, isNil bool) []byte {
 	if isNil {
-		return append(b, 0)
+		return append(numbers, 0)
 	}
-	return binary.AppendUvarint(b, uint64(n)+1)
+	return binary.AppendUvarint(numbers, uint64(n)+1)
 }
 
-func (p *packedReceipt) takeString() string {
-	n := p.takeNumber()
-	s := string((*p)[:n])
-	*p = (*p)[n:]
-	return s
-}
+type receiptUnpacker struct{ numbers, text string }
 
-// takeLength reports false for a list that is nil.
-func (p *packedReceipt) takeLength() (n uint64, ok bool) {
-	n = p.takeNumber()
-	return n - 1, n > 0
-}
-
-// takeNumber reads what binary.AppendUvarint wrote.
-func (p *packedReceipt) takeNumber() uint64 {
+// number reads what binary.AppendUvarint wrote.
+func (u *receiptUnpacker) number() uint64 {
 	var n uint64
 	for i, shift := 0, 0; ; i, shift = i+1, shift+7 {
-		c := (*p)[i]
+		c := u.numbers[i]
 		n |= uint64(c&0x7f) << shift
 		if c < 0x80 {
-			*p = (*p)[i+1:]
+			u.numbers = u.numbers[i+1:]
 			return n
 		}
 	}
+}
+
+func (u *receiptUnpacker) string() string {
+	n := u.number()
+	s := u.text[:n]
+	u.text = u.text[n:]
+	return s
+}
+
+// length reports false for a list that is nil.
+func (u *receiptUnpacker) length() (n uint64, ok bool) {
+	n = u.number()
+	return n - 1, n > 0
 }

@@ -15,12 +15,12 @@ func (s *MemStore) Lookup(ctx context.Context, key string) (*Entry, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
+	now := s.elapsed()
 	e := s.find(key, now)
 	if e == nil {
 		return nil, nil
 	}
-	entry := e.entry(now)
+	entry := s.show(e, now)
 	return &entry, nil
 }
 
@@ -45,11 +45,12 @@ func (s *MemStore) Unsettled(ctx context.Context, prefix string, olderThan time.
 		// not happen while the loop moves on: hence the lock.
 		looked := 0
 		for _, e := range s.entries {
+			now := s.elapsed()
 			looked++
-			switch now := s.now(); {
+			switch {
 			case strings.HasPrefix(e.key, prefix) && e.unsettled(now, olderThan):
 				looked = 0
-				if !unlocked(e.entry(now), nil) {
+				if !unlocked(s.show(e, now), nil) {
 					return
 				}
 			case looked == entriesPerLock:
@@ -76,16 +77,17 @@ func (s *MemStore) Resolve(ctx context.Context, e Entry, r *Receipt, ttl time.Du
 	if err := checkLifetime("TTL", ttl); err != nil {
 		return err
 	}
+	receipt := packReceipt(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
+	now := s.elapsed()
 	held := s.unchanged(e, now)
 	if held == nil {
 		return ErrChanged
 	}
 	s.unfile(held)
 	held.token = rand.Text()
-	held.keep(r)
+	held.receipt, held.unknown = receipt, r.Status == StatusUnknown
 	s.file(held, now, ttl)
 	return nil
 }
@@ -97,7 +99,7 @@ func (s *MemStore) Forget(ctx context.Context, e Entry) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	held := s.unchanged(e, s.now())
+	held := s.unchanged(e, s.elapsed())
 	if held == nil {
 		return ErrChanged
 	}
@@ -106,7 +108,7 @@ func (s *MemStore) Forget(ctx context.Context, e Entry) error {
 }
 
 // unchanged returns what e showed, or nil where the record has moved on.
-func (s *MemStore) unchanged(e Entry, now time.Time) *memEntry {
+func (s *MemStore) unchanged(e Entry, now time.Duration) *memEntry {
 	held := s.find(e.Key, now)
 	if held == nil || held.token != e.Token || held.state() != e.Record.State {
 		return nil
@@ -115,18 +117,18 @@ func (s *MemStore) unchanged(e Entry, now time.Time) *memEntry {
 }
 
 // unsettled reports whether an entry waits for an operator.
-func (e *memEntry) unsettled(now time.Time, olderThan time.Duration) bool {
+func (e *memEntry) unsettled(now time.Duration, olderThan time.Duration) bool {
 	if e.expired(now) {
 		return false
 	}
 	return e.unknown || e.state() == StatePending && e.age(now) >= olderThan
 }
 
-// entry returns a copy of what the entry keeps, for an operator.
-func (e *memEntry) entry(now time.Time) Entry {
+// show returns a copy of what an entry keeps, for an operator.
+func (s *MemStore) show(e *memEntry, now time.Duration) Entry {
 	shown := Entry{Key: e.key, Token: e.token, Record: e.record(now)}
 	if e.lifetime != NoExpiry {
-		shown.ExpiresAt = e.since.Add(e.lifetime).Round(0) // of the wall clock alone
+		shown.ExpiresAt = s.clock().Round(0).Add(e.since - now).Add(e.lifetime)
 	}
 	return shown
 }

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/idemmail/idemmail"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idemmail/idemmail"
 )
 
 // A memClock is a MemStore's clock that goes only when it is told to.
