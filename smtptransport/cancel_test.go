@@ -180,3 +180,30 @@ func TestTricklingReply(t *testing.T) {
 	wantOutcome(t, idemmail.StatusUnknown, r, err)
 	require.Equal(t, smtptransport.CodeTimeout, r.Code)
 }
+
+// A farewell that nobody answers keeps a message that was sent from being told
+// for a moment only, however long the timeouts are.
+func TestQuitIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]map[string]step{
+		"no answer":        {"QUIT": hangs},
+		"no end of answer": {"QUIT": chatters},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScriptedServer(t, script)
+			tr := transport(t, s.addr, func(o *smtptransport.Options) { o.Timeout, o.FinalTimeout = time.Hour, time.Hour })
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				r, err := tr.Send(background, letter())
+				wantOutcome(t, idemmail.StatusSent, r, err)
+			}()
+			select {
+			case <-ended:
+			case <-time.After(20 * time.Second):
+				t.Error("still taking leave after 20 seconds")
+			}
+		})
+	}
+}

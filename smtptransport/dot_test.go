@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -225,11 +226,59 @@ func newDotProxy(t *testing.T, to string, taken int, reset bool) string {
 	return l.Addr().String()
 }
 
+// A context that ends while the body is being written keeps the dot from being
+// written at all.
+func TestCancelledBeforeTheDot(t *testing.T) {
+	t.Parallel()
+	m := letter()
+	m.Text = strings.Repeat("All work and no play makes Jack a dull boy.\n", 400)
+	for range 20 {
+		ctx, cancel := context.WithCancel(background)
+		s := newScriptedServer(t, nil)
+		r, err := transport(t, s.addr, func(o *smtptransport.Options) {
+			o.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+				return &stubbornConn{Conn: conn, cancel: cancel}, err
+			}
+		}).Send(ctx, m)
+		cancel()
+		wantOutcome(t, idemmail.StatusFailed, r, err)
+		require.Equal(t, smtptransport.PhaseBody, phaseOf(t, err))
+		s.wait()
+		_, _, _, whole := s.seen()
+		require.Zero(t, whole)
+	}
+}
+
+// A stubbornConn ends the context within the first Write of the body. The Close
+// that this leads to has no effect yet, as if its goroutine came late; the next
+// has.
+type stubbornConn struct {
+	net.Conn
+	cancel func()
+	writes int
+	closes atomic.Int32
+}
+
+func (c *stubbornConn) Write(p []byte) (int, error) {
+	if c.writes++; c.writes == writeOfTheDot {
+		c.cancel()
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *stubbornConn) Close() error {
+	if c.closes.Add(1) == 1 {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
 // A server that stops reading: the message does not fit into the buffers, so
 // its dot never was with the kernel.
 func TestServerStopsReading(t *testing.T) {
 	m := letter()
-	m.Attachments = []idemmail.Attachment{{Filename: "big.bin", Content: make([]byte, 16<<20)}}
+	m.Attachments = []idemmail.Attachment{{Filename: "big.bin", Content: make([]byte, 8<<20)}}
 	stops := func(done chan struct{}) map[string]step {
 		return map[string]step{"body": func(c *peer) bool { <-done; return false }}
 	}

@@ -99,6 +99,9 @@ func plainLocal(s string) (string, error) {
 		quoted = false
 		plain.WriteRune(r)
 	}
+	if strings.Contains(plain.String(), "  ") {
+		return "", errors.New("has spaces in a row, which folding the header would change")
+	}
 	if plain.Len() == 0 {
 		return "", errors.New("has no local part")
 	}
@@ -198,7 +201,7 @@ func checkText(s string) error {
 	return nil
 }
 
-func isASCII(s string) bool {
+func isASCII[T string | []byte](s T) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
 			return false

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/idemmail/idemmail"
 )
@@ -72,13 +71,20 @@ func (t *Transport) compose(m *idemmail.Message) (*letter, *Error) {
 // setData takes a message and finds what it needs of the server.
 func (l *letter) setData(data []byte) {
 	l.data = data
-	header, _, _ := bytes.Cut(data, []byte("\r\n\r\n"))
-	l.utf8 = !l.ascii() || !isASCIIBytes(header)
-	l.eightBit = !isASCIIBytes(data)
+	l.utf8 = !l.ascii() || !isASCII(headerOf(data))
+	l.eightBit = !isASCII(data)
 }
 
-func isASCIIBytes(p []byte) bool {
-	return bytes.IndexFunc(p, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
+// headerOf returns the header of a message, with the line end of its last
+// field.
+func headerOf(data []byte) []byte {
+	if bytes.HasPrefix(data, []byte("\r\n")) {
+		return nil
+	}
+	if i := bytes.Index(data, []byte("\r\n\r\n")); i >= 0 {
+		return data[:i+2]
+	}
+	return data
 }
 
 // addresses fills the envelope and returns the fields with addresses.
@@ -101,9 +107,9 @@ func (t *Transport) addresses(m *idemmail.Message, l *letter) ([]field, *Error) 
 	fields := []field{{"From", text, "From"}}
 	seen := make(map[string]bool)
 	for _, list := range []struct {
-		of, name string
-		envelope bool
-		of2      []mail.Address
+		of, name  string
+		envelope  bool
+		addresses []mail.Address
 	}{
 		{"ReplyTo", "Reply-To", false, m.ReplyTo},
 		{"To", "To", true, m.To},
@@ -111,7 +117,7 @@ func (t *Transport) addresses(m *idemmail.Message, l *letter) ([]field, *Error) 
 		{"Bcc", "", true, m.Bcc}, // the envelope only
 	} {
 		var texts []string
-		for i, a := range list.of2 {
+		for i, a := range list.addresses {
 			box, text, err := parse(fmt.Sprintf("%s[%d]", list.of, i), a)
 			if err != nil {
 				return nil, err

@@ -102,7 +102,7 @@ func file(of string, a idemmail.Attachment) (part, *Error) {
 		if _, err := checkLines(a.Content); err != nil {
 			return part{}, invalid(of+".Content", "%w: such a message goes as application/octet-stream only", err)
 		}
-		if !isASCIIBytes(a.Content) {
+		if !isASCII(a.Content) {
 			return part{}, invalid(of+".Content", "is beyond ASCII: such a message goes as application/octet-stream only")
 		}
 		p.encoding, p.content = sevenBit, toCRLF(a.Content)

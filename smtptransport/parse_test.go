@@ -36,6 +36,10 @@ func parse(t testing.TB, message string) entity {
 		require.LessOrEqual(t, len(line), 1000)
 		require.NotContains(t, strings.TrimSuffix(line, "\r\n"), "\r")
 	}
+	head, _, _ := strings.Cut(message, "\r\n\r\n")
+	for line := range strings.SplitSeq(head, "\r\n") {
+		require.NotEmpty(t, strings.TrimSpace(line), "a line of spaces looks like the end of the header")
+	}
 	r := textproto.NewReader(bufio.NewReader(strings.NewReader(message)))
 	header, err := r.ReadMIMEHeader()
 	require.NoError(t, err)
@@ -288,6 +292,19 @@ func TestAwkwardText(t *testing.T) {
 			wantDisposition(t, e.parts[1], "attachment", filename)
 		})
 	}
+}
+
+// Values of Header may be structured, and are not encoded: what folding would
+// make of spaces in a row is seen to before.
+func TestSpacesInHeader(t *testing.T) {
+	long := strings.Repeat("y", 68) + "  " + strings.Repeat("z", 90)
+	m := letter()
+	m.Header = textproto.MIMEHeader{"X-Long": {long}, "X-Short": {" a  b\tc "}, "X-Empty": {"", "   "}, "X-None": nil}
+	e, _, _ := wireOf(t, m)
+	require.Equal(t, strings.Replace(long, "  ", " ", 1), e.header.Get("X-Long"))
+	require.Equal(t, "a  b\tc", e.header.Get("X-Short"))
+	require.Equal(t, []string{"", ""}, e.header.Values("X-Empty"))
+	require.Empty(t, e.header.Values("X-None"))
 }
 
 // The same message gives the same octets, but for the time and the Message-ID

@@ -238,6 +238,29 @@ func TestAllRecipientsRefused(t *testing.T) {
 	require.Equal(t, 550, r.Rejected[2].Code)
 }
 
+// 421 at one recipient is about the session: the message goes to nobody, and
+// all of it can be tried again.
+func TestClosingAtARecipient(t *testing.T) {
+	t.Parallel()
+	s := newScriptedServer(t, map[string]step{"RCPT": func(c *peer) bool {
+		switch {
+		case strings.Contains(c.command, "ann"):
+			return c.reply("550 5.1.1 no such user")
+		case strings.Contains(c.command, "cid"):
+			return c.reply("421 4.3.2 closing")
+		default:
+			return c.reply("250 ok")
+		}
+	}})
+	r, err := transport(t, s.addr).Send(background, letter("ann@example.org", "bob@example.org", "cid@example.org", "dan@example.org"))
+	wantOutcome(t, idemmail.StatusFailed, r, err)
+	require.True(t, r.Retryable)
+	require.Equal(t, "smtp.421", r.Code)
+	require.Equal(t, []idemmail.Rejection{{Address: "ann@example.org", Reason: "550 5.1.1 no such user", Code: 550}}, r.Rejected)
+	_, commands, _, _ := s.seen()
+	require.NotContains(t, commands, "DATA")
+}
+
 // The dot refused after some recipients were: failed, and nobody is said to
 // have it.
 func TestSomeRecipientsRefusedThenAll(t *testing.T) {
@@ -268,6 +291,25 @@ func TestReplyAheadOfTheDot(t *testing.T) {
 	r, err := transport(t, s.addr).Send(background, letter())
 	wantOutcome(t, idemmail.StatusFailed, r, err)
 	require.Equal(t, "smtp.protocol", r.Code)
+	_, _, _, whole := s.seen()
+	require.Zero(t, whole)
+}
+
+// The same with the go-ahead to DATA: "250" is there before the dot, and the
+// answer to the dot is another.
+func TestReplyAheadWithTheGoAhead(t *testing.T) {
+	t.Parallel()
+	s := newScriptedServer(t, map[string]step{
+		"DATA": func(c *peer) bool {
+			c.answered = "354"
+			_, err := c.Write([]byte("354 go ahead\r\n250 2.0.0 ok\r\n"))
+			return err == nil
+		},
+		"dot": says("554 5.7.1 spam"),
+	})
+	r, err := transport(t, s.addr).Send(background, letter())
+	wantOutcome(t, idemmail.StatusFailed, r, err)
+	require.Equal(t, smtptransport.PhaseDot, phaseOf(t, err)) // a small message is written with its dot
 	_, _, _, whole := s.seen()
 	require.Zero(t, whole)
 }

@@ -95,8 +95,7 @@ func toCRLF(data []byte) []byte {
 
 // messageIDOf finds the Message-ID of a message, or answers "".
 func messageIDOf(data []byte) string {
-	header, _, _ := bytes.Cut(data, []byte("\r\n\r\n"))
-	m, err := mail.ReadMessage(bytes.NewReader(append(slices.Clip(header), "\r\n\r\n"...)))
+	m, err := mail.ReadMessage(bytes.NewReader(append(slices.Clip(headerOf(data)), "\r\n"...)))
 	if err != nil {
 		return ""
 	}

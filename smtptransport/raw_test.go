@@ -86,6 +86,7 @@ func TestRawNeedsExtension(t *testing.T) {
 		status     idemmail.Status
 	}{
 		"8bit body, not offered":   {"Subject: x\r\n\r\n\xe4\r\n", nil, failed},
+		"8bit body without header": {"\r\n\xe4\r\n", []string{"8BITMIME"}, sent},
 		"8bit header, not offered": {"Subject: \xc3\xa4\r\n\r\nx\r\n", []string{"8BITMIME"}, failed},
 		"8bit header, offered":     {"Subject: \xc3\xa4\r\n\r\nx\r\n", []string{"8BITMIME", "SMTPUTF8"}, sent},
 	} {
