@@ -187,6 +187,28 @@ func TestFoundTheSameMessageInFlight(t *testing.T) {
 	})
 }
 
+// C8: it was no success: the first may fail yet, and the next send goes.
+func TestFoundTheSameMessageInFlightThatFails(t *testing.T) {
+	throughDoorsAndStores(t, func(t *testing.T, d door, s *shelf) {
+		var sends atomic.Int64
+		var inFlight error
+		var send knock
+		send = d.open(t, idemmail.Options{Store: s.store}, counted(&sends, func(ctx context.Context) (*idemmail.Receipt, error) {
+			if sends.Load() > 1 {
+				return nil, nil
+			}
+			_, inFlight = send(ctx, "k", "a")
+			return nil, errNotTaken
+		}))
+		_, err := send(t.Context(), "k", "a")
+		require.ErrorIs(t, err, errNotTaken)
+		require.ErrorIs(t, inFlight, idemmail.ErrInFlight)
+		r, err := send(t.Context(), "k", "a")
+		requireFirst(t, r, err)
+		require.EqualValues(t, 2, sends.Load())
+	})
+}
+
 // A reservation is abandoned under AtMostOnce alone: otherwise its store says
 // when it ends, and it may be that of a process with a longer lease.
 func TestFoundTheSameMessageInFlightForLongerThanLease(t *testing.T) {
@@ -235,6 +257,10 @@ func TestFoundTheSameMessageDone(t *testing.T) {
 			}
 			require.EqualValues(t, 1, sends.Load())
 			s.requireKept(t, "k", &sent, doorTTL)
+
+			r, err = d.open(t, idemmail.Options{Store: s.store}, notToBeSent(t))(t.Context(), "k", "a") // another process
+			require.NoError(t, err)
+			require.Equal(t, &want, r)
 		})
 	})
 
@@ -354,75 +380,4 @@ func TestFoundABadRecord(t *testing.T) {
 			require.ErrorIs(t, err, idemmail.ErrKeyReused)
 		})
 	})
-}
-
-// held is a store in which the key k is held by a record, whatever is asked.
-// It refuses to be settled.
-type held struct {
-	idemmail.Store
-	record func(fingerprint string) *idemmail.Record
-}
-
-func (h held) Reserve(ctx context.Context, key, fingerprint string, lease time.Duration) (string, *idemmail.Record, error) {
-	if key == doorNamespace+":k" {
-		return "", h.record(fingerprint), nil
-	}
-	return h.Store.Reserve(ctx, key, fingerprint, lease)
-}
-
-func (h held) Complete(ctx context.Context, key, token string, rec idemmail.Record, ttl time.Duration) error {
-	if key == doorNamespace+":k" {
-		panic("completed a key that it does not hold")
-	}
-	return h.Store.Complete(ctx, key, token, rec, ttl)
-}
-
-func (h held) Release(ctx context.Context, key, token string) error {
-	if key == doorNamespace+":k" {
-		panic("released a key that it does not hold")
-	}
-	return h.Store.Release(ctx, key, token)
-}
-
-// failsToReserve is a store that fails to reserve the key k.
-type failsToReserve struct {
-	idemmail.Store
-	err error
-}
-
-func (s failsToReserve) Reserve(ctx context.Context, key, fingerprint string, lease time.Duration) (string, *idemmail.Record, error) {
-	if key == doorNamespace+":k" {
-		return "", nil, s.err
-	}
-	return s.Store.Reserve(ctx, key, fingerprint, lease)
-}
-
-// holdsDone is a store in which the key k is done with a receipt.
-func holdsDone(r *idemmail.Receipt) held {
-	return held{newShelf().store, func(fingerprint string) *idemmail.Record {
-		mine := *r
-		return &idemmail.Record{State: idemmail.StateDone, Fingerprint: fingerprint, Receipt: &mine}
-	}}
-}
-
-// notToBeSent is the work of a transport that nothing may reach.
-func notToBeSent(t testing.TB) work {
-	return func(context.Context) (*idemmail.Receipt, error) {
-		t.Error("sent")
-		return nil, nil
-	}
-}
-
-func requireFirst(t testing.TB, r *idemmail.Receipt, err error) {
-	t.Helper()
-	require.NoError(t, err)
-	require.Equal(t, statusSent, r.Status)
-	require.False(t, r.Replayed)
-}
-
-func requireReplay(t testing.TB, r *idemmail.Receipt, err error) {
-	t.Helper()
-	require.NoError(t, err)
-	require.Equal(t, statusSent, r.Status)
-	require.True(t, r.Replayed)
 }

@@ -2,8 +2,11 @@ package idemmail_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -107,6 +110,32 @@ func TestOutcomeUnknown(t *testing.T) {
 				require.EqualValues(t, 2, sends.Load())
 			})
 		})
+	}
+}
+
+// C4: however deep in an error it says so.
+func TestOutcomeUnknownBySort(t *testing.T) {
+	for name, cause := range map[string]error{
+		"timeout": timeoutError{over: true}, "EOF": io.EOF, "unexpected EOF": io.ErrUnexpectedEOF,
+		"reset": syscall.ECONNRESET, "deadline": context.DeadlineExceeded, "HTTP 502": &httpError{code: 502},
+	} {
+		deep := fmt.Errorf("job: %w", fmt.Errorf("smtp: %w", fmt.Errorf("read: %w", cause)))
+		for how, err := range map[string]error{
+			"bare": cause, "wrapped": deep, "joined": errors.Join(errVague, deep), "joined with a refusal": errors.Join(deep, replyError(550)),
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				throughDoors(t, func(t *testing.T, d door) {
+					var sends atomic.Int64
+					send := d.open(t, idemmail.Options{}, counted(&sends, answers(nil, err)))
+					for range 3 {
+						r, err := send(t.Context(), "k", "a")
+						requireSendError(t, "k", r, err)
+						require.Equal(t, statusUnknown, r.Status)
+					}
+					require.EqualValues(t, 1, sends.Load())
+				})
+			})
+		}
 	}
 }
 
