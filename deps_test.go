@@ -18,6 +18,7 @@ func TestDependencies(t *testing.T) {
 		allowed []string // besides the standard library
 	}{
 		{".", nil},
+		{"storetest", []string{"github.com/idemmail/idemmail"}},
 	} {
 		t.Run(pkg.folder, func(t *testing.T) {
 			files, err := filepath.Glob(filepath.Join(pkg.folder, "*.go"))
