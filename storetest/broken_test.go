@@ -207,9 +207,13 @@ func allBroken() []broken { return slices.Concat(brokenStores, brokenBatches, br
 // TestBrokenStores feeds the kit each broken store twice: with a clock that it
 // advances, and in real time (of a bubble, so that no machine is too slow).
 func TestBrokenStores(t *testing.T) {
-	defer storetest.SetRaceRounds(40)()
 	for _, b := range allBroken() {
 		t.Run(b.what, func(t *testing.T) {
+			rounds := 30
+			if strings.Contains(strings.Join(b.rules, " "), "race-") {
+				rounds = 500
+			}
+			defer storetest.SetRaceRounds(rounds)()
 			t.Run("advanced", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					clock := newFakeClock()

@@ -250,7 +250,11 @@ func spoil(r *idemmail.Receipt) {
 }
 
 // unspoiled notes whether the key shows another receipt than the full one.
-func (p *probe) unspoiled(key, what string) {
+func (p *probe) unspoiled(key, what string) { p.shows(key, fullReceipt(), what) }
+
+// shows notes whether the key, done, shows another receipt than r, now that
+// what is changed.
+func (p *probe) shows(key string, r *idemmail.Receipt, what string) {
 	held := p.held(key, "completed")
 	if held == nil {
 		return
@@ -258,7 +262,7 @@ func (p *probe) unspoiled(key, what string) {
 	if held.State != idemmail.StateDone || held.Fingerprint != mine {
 		p.failf("after the caller had changed %s, Reserve answers %s", what, show(held))
 	}
-	for _, d := range differences(fullReceipt(), held.Receipt) {
+	for _, d := range differences(r, held.Receipt) {
 		p.failf("after the caller had changed %s: %s", what, d)
 	}
 }

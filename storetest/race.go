@@ -16,8 +16,19 @@ const racers = 8
 // A stage is a key that a race is run on, and the token that held it.
 type stage struct{ key, token string }
 
-// expired makes keys that have ended, half of them reserved and half done: as
-// many as can be made in a moment.
+// takeovers makes keys that have ended, half of them reserved and half done,
+// and calls f with one after another: as many as there is time for, and until
+// one went wrong.
+func (p *probe) takeovers(f func(s stage)) {
+	stages := p.expired()
+	p.again(func() {
+		if len(stages) > 0 {
+			f(stages[0])
+			stages = stages[1:]
+		}
+	})
+}
+
 func (p *probe) expired() []stage {
 	var stages []stage
 	p.again(func() {
@@ -34,19 +45,20 @@ func (p *probe) expired() []stage {
 	return stages
 }
 
-// contend lets racers reserve the key while f runs, and answers the token of
-// the one who won, "" for none. It notes two winners, and a loser who was
-// shown a record that is neither the winner's nor one that may be seen.
-func (p *probe) contend(key string, f func(), seen ...idemmail.State) (token string) {
+// contend lets racers reserve the key while each of beside runs, and answers
+// the token of the one who won, "" for none. It notes two winners, and a loser
+// who was shown a record that is neither the winner's nor, reserved or
+// completed by the rule itself, in a state of seen.
+func (p *probe) contend(key string, seen []idemmail.State, beside ...func()) (token string) {
 	type answer struct {
 		token string
 		held  *idemmail.Record
 		err   error
 	}
 	answers := make([]answer, racers)
-	p.together(racers+1, func(i int) {
-		if i == racers {
-			f()
+	p.together(racers+len(beside), func(i int) {
+		if i >= racers {
+			beside[i-racers]()
 			return
 		}
 		a := &answers[i]
@@ -129,7 +141,7 @@ var raceRules = []rule{
 				if n++; n%2 == 0 { // free again, rather than never used
 					p.give(key, p.take(key, long))
 				}
-				p.won(key, p.contend(key, func() {}), "after a race for a free key")
+				p.won(key, p.contend(key, nil), "after a race for a free key")
 			})
 			start := time.Now()
 			for keys := 10 * n; keys > 0 && !p.wrong() && time.Since(start) < raceBudget; keys -= walked {
@@ -143,19 +155,16 @@ var raceRules = []rule{
 			"without an error; the check of the time belongs into the same step as the write",
 		needs: needExpiry,
 		run: func(p *probe) {
-			stages := p.expired()
-			var rest []string
-			for i, s := range stages {
-				if i >= len(stages)/2 {
-					rest = append(rest, s.key)
-					continue
-				}
-				p.won(s.key, p.contend(s.key, func() {}), "after a race for a key whose record had ended")
-				if p.wrong() {
-					return
-				}
+			p.takeovers(func(s stage) {
+				p.won(s.key, p.contend(s.key, nil), "after a race for a key whose record had ended")
+			})
+			var keys []string
+			for _, s := range p.expired() {
+				keys = append(keys, s.key)
 			}
-			p.walk(rest)
+			if !p.wrong() {
+				p.walk(keys)
+			}
 		},
 	},
 	{
@@ -167,15 +176,18 @@ var raceRules = []rule{
 			p.again(func() {
 				key := p.key()
 				token := p.take(key, long)
-				winner := p.contend(key, func() {
-					// The second may come after another's Reserve.
-					first := p.store.Release(p.ctx, key, token)
-					second := p.store.Release(p.ctx, key, token)
-					p.ok(first, "releasing what the token held")
-					if second != nil && !errors.Is(second, idemmail.ErrLeaseLost) {
-						p.failf("releasing again: %w", second)
+				var errs [2]error // the later one may find another's reservation
+				winner := p.contend(key, []idemmail.State{idemmail.StatePending},
+					func() { errs[0] = p.store.Release(p.ctx, key, token) },
+					func() { errs[1] = p.store.Release(p.ctx, key, token) })
+				for _, err := range errs {
+					if err != nil && !errors.Is(err, idemmail.ErrLeaseLost) {
+						p.failf("releasing what the token held: %w", err)
 					}
-				}, idemmail.StatePending)
+				}
+				if errs[0] != nil && errs[1] != nil {
+					p.failf("of two Releases of what the token held both were answered an error: %w", errs[0])
+				}
 				if winner != "" { // all may have come before the Release
 					p.won(key, winner, "after a race for a key that was released")
 				}
@@ -187,17 +199,14 @@ var raceRules = []rule{
 		wants: "a late Release leaves the reservation that takes the key over at the same moment",
 		needs: append([]string{"race-expired", "release-expired", "takeover-release"}, needExpiry...),
 		run: func(p *probe) {
-			for _, s := range p.expired() {
-				winner := p.contend(s.key, func() {
+			p.takeovers(func(s stage) {
+				winner := p.contend(s.key, nil, func() {
 					if err := p.store.Release(p.ctx, s.key, s.token); err != nil && !errors.Is(err, idemmail.ErrLeaseLost) {
 						p.failf("a late Release: %w", err)
 					}
 				})
 				p.won(s.key, winner, "after a race between a late Release and those who take the key over")
-				if p.wrong() {
-					return
-				}
-			}
+			})
 		},
 	},
 	{
@@ -206,9 +215,9 @@ var raceRules = []rule{
 			"the receipt is kept, or its sender learns that the mail may go twice",
 		needs: append([]string{"race-expired", "fingerprint", "complete-expired", "takeover-complete"}, needExpiry...),
 		run: func(p *probe) {
-			for _, s := range p.expired() {
+			p.takeovers(func(s stage) {
 				var err error
-				winner := p.contend(s.key, func() { err = p.complete(s.key, s.token, 1, long) }, idemmail.StateDone)
+				winner := p.contend(s.key, []idemmail.State{idemmail.StateDone}, func() { err = p.complete(s.key, s.token, 1, long) })
 				switch {
 				case err == nil && winner == "":
 					p.done(s.key, 1, "after a late Complete that was answered no error")
@@ -219,10 +228,7 @@ var raceRules = []rule{
 				default:
 					p.failf("a late Complete: %w", err)
 				}
-				if p.wrong() {
-					return
-				}
-			}
+			})
 		},
 	},
 	{

@@ -267,15 +267,12 @@ var renewRules = []rule{
 		of:    renews,
 		needs: append([]string{"race-expired", "renew-ended"}, needExpiry...),
 		run: func(p *probe) {
-			for _, s := range p.expired() {
-				winner := p.contend(s.key, func() {
+			p.takeovers(func(s stage) {
+				winner := p.contend(s.key, nil, func() {
 					p.is(p.renewer().Renew(p.ctx, s.key, s.token, long), idemmail.ErrLeaseLost, "a late Renew")
 				})
 				p.won(s.key, winner, "after a race between a late Renew and those who take the key over")
-				if p.wrong() {
-					return
-				}
-			}
+			})
 		},
 	},
 }

@@ -320,9 +320,12 @@ var settleRules = []rule{
 			spoil(e.Record.Receipt)
 			p.unspoiled(key, "what Unsettled had answered")
 			given := fullReceipt()
+			given.Status = idemmail.StatusSent
 			p.ok(p.keeper().Resolve(p.ctx, p.entry(key), given, long), "Resolve")
 			spoil(given)
-			p.unspoiled(key, "what Resolve was given")
+			want := fullReceipt()
+			want.Status = idemmail.StatusSent
+			p.shows(key, want, "what Resolve was given")
 		},
 	},
 	{
