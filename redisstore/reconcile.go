@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,16 +99,10 @@ func (f found) entry(key string) (*idemmail.Entry, error) {
 }
 
 // Resolve does what [idemmail.Reconciler] says. A nil receipt stands for one
-// of status sent and nothing else; one of another status is refused.
-//
-// A Forget whose answer is lost and which the client repeats by itself answers
-// ErrChanged though it freed the key.
+// of status sent and nothing else.
 func (s *Store) Resolve(ctx context.Context, e idemmail.Entry, r *idemmail.Receipt, ttl time.Duration) error {
 	if r == nil {
 		r = &idemmail.Receipt{Status: idemmail.StatusSent}
-	}
-	if r.Status != idemmail.StatusSent {
-		return failure("resolve", e.Key, fmt.Errorf("receipt of status %q is not sent", r.Status))
 	}
 	args, err := resolveArgs(e, rand.Text(), r, ttl)
 	if err != nil {
@@ -116,14 +111,16 @@ func (s *Store) Resolve(ctx context.Context, e idemmail.Entry, r *idemmail.Recei
 	return s.settle(ctx, resolve, e.Key, args)
 }
 
-// Forget does what [idemmail.Reconciler] says.
+// Forget does what [idemmail.Reconciler] says. One whose answer is lost, and
+// which the client repeats by itself, answers ErrChanged though it freed the
+// key.
 func (s *Store) Forget(ctx context.Context, e idemmail.Entry) error {
 	return s.settle(ctx, forget, e.Key, freeArgs(e.Token, e.Record.State))
 }
 
-// scanSize is how many keys a server is asked to look at in one step: it
-// serves others in between.
-const scanSize = 250
+// scanSize is how many keys a server is asked to look at in one step, and how
+// many values are read in one: it serves others in between.
+const scanSize = 100
 
 // Unsettled does what [idemmail.Reconciler] says. It walks through the keys of
 // every master with SCAN, in small steps, reads the first bytes of each value
@@ -210,9 +207,11 @@ func (l listing) list(ctx context.Context, yield func(idemmail.Entry, error) boo
 		if err != nil {
 			return false, explain(ctx, err)
 		}
-		more, err := l.page(ctx, p.keys, yield)
-		if err != nil || !more {
-			return false, err
+		for keys := range slices.Chunk(p.keys, scanSize) { // a server may answer more than it was asked for
+			more, err := l.page(ctx, keys, yield)
+			if err != nil || !more {
+				return false, err
+			}
 		}
 		if p.cursor == 0 {
 			return true, nil

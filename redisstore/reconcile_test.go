@@ -224,15 +224,12 @@ func TestResolveAndForgetAreFenced(t *testing.T) {
 func TestResolve(t *testing.T) {
 	s, _ := newStore(t)
 	ctx := t.Context()
-	for _, status := range []idemmail.Status{idemmail.StatusFailed, idemmail.StatusUnknown, "", "odd"} {
-		reserve(t, s, "mail:"+string(status))
-		e, err := s.Lookup(ctx, "mail:"+string(status))
-		require.NoError(t, err)
-		require.Error(t, s.Resolve(ctx, *e, &idemmail.Receipt{Status: status}, time.Hour))
-		require.Error(t, s.Resolve(ctx, *e, nil, 0))
-		require.NoError(t, s.Resolve(ctx, *e, nil, time.Hour))
-		require.Equal(t, &idemmail.Receipt{Status: idemmail.StatusSent}, holder(t, s, "mail:"+string(status)).Receipt)
-	}
+	reserve(t, s, "mail:a")
+	e, err := s.Lookup(ctx, "mail:a")
+	require.NoError(t, err)
+	require.Error(t, s.Resolve(ctx, *e, nil, 0))
+	require.NoError(t, s.Resolve(ctx, *e, nil, time.Hour))
+	require.Equal(t, &idemmail.Receipt{Status: idemmail.StatusSent}, holder(t, s, "mail:a").Receipt)
 	for i, fingerprint := range []string{"", "1:f", "c:1:f {} 3:x", "c:\x00\n\xff", fmt.Sprintf("c:%01000d", 7)} {
 		key := "mail:" + strconv.Itoa(i)
 		_, _, err := s.Reserve(ctx, key, fingerprint, time.Minute)

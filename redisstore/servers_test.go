@@ -21,6 +21,7 @@ func TestSingleServer(t *testing.T) {
 	server := testserver.StartRedis(t)
 	client := newClient(t, server.Addr)
 
+	t.Run("contract", func(t *testing.T) { testContract(t, client) })
 	t.Run("lost answers", func(t *testing.T) { testLostAnswers(t, server.Addr) })
 	t.Run("round trips", func(t *testing.T) { testRoundTrips(t, newClient(t, server.Addr)) })
 	t.Run("life of a key", func(t *testing.T) { testLife(t, redisstore.New(client, redisstore.Options{}), 50) })
@@ -266,7 +267,7 @@ func newClusterClient(t *testing.T, addrs []string) *redis.ClusterClient {
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs:                 addrs,
 		DialTimeout:           time.Second,
-		ReadTimeout:           time.Second,
+		ReadTimeout:           3 * time.Second,
 		ContextTimeoutEnabled: true,
 		ReadOnly:              true, // reads may go to replicas: ours must not
 	})
@@ -278,6 +279,7 @@ func TestCluster(t *testing.T) {
 	testserver.Require(t)
 	cluster := testserver.StartRedisCluster(t, 0)
 	client := newClusterClient(t, cluster.Addrs())
+	t.Run("contract", func(t *testing.T) { testContract(t, client) })
 	t.Run("life of keys", func(t *testing.T) { testLife(t, redisstore.New(client, redisstore.Options{}), 100) })
 	t.Run("prefix with a hash tag", func(t *testing.T) {
 		testLife(t, redisstore.New(client, redisstore.Options{KeyPrefix: "{one node}:"}), 20)
@@ -430,6 +432,7 @@ func TestClusterAfterAFailover(t *testing.T) {
 		require.NoError(t, s.Complete(t.Context(), key, token, done(idemmail.StatusSent), time.Minute))
 	}
 	testLife(t, s, 60)
+	t.Run("contract", func(t *testing.T) { testContract(t, client) })
 }
 
 func TestSentinelAfterAFailover(t *testing.T) {
@@ -438,7 +441,7 @@ func TestSentinelAfterAFailover(t *testing.T) {
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName:            sentinels.Name,
 		SentinelAddrs:         sentinels.Addrs(),
-		ReadTimeout:           time.Second,
+		ReadTimeout:           3 * time.Second,
 		ContextTimeoutEnabled: true,
 	})
 	t.Cleanup(func() { _ = client.Close() })
@@ -457,4 +460,5 @@ func TestSentinelAfterAFailover(t *testing.T) {
 	require.Equal(t, idemmail.StateDone, holder(t, s, "mail:two").State)
 	require.NoError(t, s.Complete(t.Context(), "mail:one", one, done(idemmail.StatusSent), time.Minute))
 	testLife(t, s, 20)
+	t.Run("contract", func(t *testing.T) { testContract(t, client) })
 }
