@@ -2,7 +2,6 @@ package smtptransport
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -99,7 +98,6 @@ func (o outcome) stale() bool {
 
 // kind reads the reply, if there is one, else the error.
 func (o outcome) kind(ctx context.Context) kind {
-	_, isAlert := as[tls.AlertError](o.err)
 	_, isGarbled := as[textproto.ProtocolError](o.err)
 	switch {
 	case o.phase == PhaseMessage:
@@ -116,7 +114,9 @@ func (o outcome) kind(ctx context.Context) kind {
 		return kind{CodeInvalid, idemmail.CategoryValidation, false}
 	case o.reply.code != 0, isGarbled, isAny(o.err, smtp.ErrTooLongLine, errReplyTooLong, errUnasked):
 		return kind{CodeProtocol, idemmail.CategoryProvider, true}
-	case isAlert, o.phase == PhaseTLS && !isLost(o.err):
+	// With TLS 1.3 the server's word on the client's certificate comes after
+	// the handshake. Later alerts are of a connection that broke.
+	case isAlert(o.err) && (o.phase == PhaseTLS || o.phase == PhaseHello), o.phase == PhaseTLS && !isLost(o.err):
 		return kind{CodeTLS, idemmail.CategoryNetwork, false}
 	case o.phase == PhaseAuth && !isLost(o.err):
 		return kind{CodeAuth, idemmail.CategoryAuth, false}
@@ -233,13 +233,18 @@ func isTimeout(err error) bool {
 	return ok && e.Timeout()
 }
 
+// isAlert reports whether a TLS alert ended the connection. Package crypto/tls
+// has no exported type for it outside of QUIC: it is the cause of an OpError of
+// either of these.
+func isAlert(err error) bool {
+	e, ok := as[*net.OpError](err)
+	return ok && (e.Op == "remote error" || e.Op == "local error")
+}
+
 // isLost reports whether the connection broke, rather than that something was
 // said on it.
 func isLost(err error) bool {
-	if _, ok := as[*net.OpError](err); ok {
-		_, isAlert := as[tls.AlertError](err)
-		return !isAlert
-	}
-	return isAny(err, io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed,
+	_, ok := as[*net.OpError](err)
+	return ok || isAny(err, io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed,
 		syscall.ECONNRESET, syscall.EPIPE)
 }

@@ -59,9 +59,6 @@ func (t *Transport) open(ctx context.Context) (*session, Phase, error) {
 }
 
 func (t *Transport) dial(ctx context.Context) (*wire, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
 	defer cancel()
 	conn, err := t.opts.Dial(ctx, "tcp", t.opts.Addr)

@@ -45,13 +45,18 @@ func (s *tlsServer) messages() []string {
 // STARTTLS.
 func newTLSServer(t testing.TB, startTLS bool, mechanisms ...string) *tlsServer {
 	t.Helper()
+	return newTLSServerFor(t, startTLS, tls.NoClientCert, mechanisms...)
+}
+
+func newTLSServerFor(t testing.TB, startTLS bool, clientAuth tls.ClientAuthType, mechanisms ...string) *tlsServer {
+	t.Helper()
 	certificate, roots := testserver.Certificate(t, "mx.test")
 	s := &tlsServer{roots: roots, mechanisms: mechanisms}
 	server := smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) {
 		return &tlsSession{server: s, conn: c}, nil
 	}))
 	server.Domain = "mx.test"
-	server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: clientAuth}
 	server.EnableSMTPUTF8 = true
 	server.ErrorLog = quiet{}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -305,6 +310,17 @@ func (c token) Start() (string, []byte, error) {
 }
 
 func (token) Next([]byte) ([]byte, error) { return nil, sasl.ErrUnexpectedServerChallenge }
+
+// A server that wants a certificate of the client says so after the handshake
+// of TLS 1.3.
+func TestClientCertificateWanted(t *testing.T) {
+	t.Parallel()
+	s := newTLSServerFor(t, false, tls.RequireAnyClientCert)
+	r, err := secure(t, s, smtptransport.ImplicitTLS).Send(background, letter())
+	wantOutcome(t, idemmail.StatusFailed, r, err)
+	require.Equal(t, smtptransport.CodeTLS, r.Code)
+	require.False(t, r.Retryable)
+}
 
 // No credential crosses a connection without TLS where TLS was asked for.
 func TestCredentialsNeverInTheClear(t *testing.T) {

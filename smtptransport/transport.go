@@ -34,11 +34,13 @@ import (
 // Every receipt is the caller's, and none is nil. It has the Message-ID, the
 // server's last reply in Response, the recipients that the server refused in
 // Rejected, each with its code, and for a sent message the others in Accepted
-// and the queue id, where the reply tells it, in ProviderID. A message that
-// some recipients of which were accepted is sent. A receipt that is not sent
-// comes with an *[Error]. Its Code is "smtp." and the server's reply code, or
-// one of the Code constants; its Category follows the reply code and the
-// enhanced status code.
+// and the queue id, where the reply tells it, in ProviderID. A message is sent
+// when it was taken for some of its recipients; one that was refused for now
+// (a code of 4yz) can be tried again in a message, and under a key, of its own.
+//
+// A receipt that is not sent comes with an *[Error]. Its Code is "smtp." and the
+// server's reply code, or one of the Code constants; its Category follows the
+// reply code and the enhanced status code.
 type Transport struct {
 	opts Options
 	now  func() time.Time
@@ -70,6 +72,11 @@ func (t *Transport) ID() string { return t.opts.ID }
 // into the header, names in Header that other fields stand for, an address
 // with more than an address in it, no recipient, and so on. A recipient that
 // is named twice gets the message once. Bcc is in the envelope only.
+//
+// Attachments go as base64, octet for octet, but for those of type message/*,
+// which RFC 2046 5.2.1 lets nobody encode: they must be plain ASCII. Without a
+// ContentType, the extension of the file name decides. Inline ones stand beside
+// the HTML.
 //
 // Where MessageID is empty, a random one in the domain of From is used. A Date
 // may be given in Header; else it is the present time. All else of the mail
@@ -126,6 +133,9 @@ func (c *courier) deliver(ctx context.Context, l *letter, invalid *Error) idemma
 // dialogue began, and then in a new one.
 func (c *courier) attempt(ctx context.Context, l *letter) outcome {
 	for {
+		if err := ctx.Err(); err != nil {
+			return failedAt(PhaseDial, err)
+		}
 		fresh := c.session == nil
 		if fresh {
 			s, phase, err := c.transport.open(ctx)
@@ -140,7 +150,7 @@ func (c *courier) attempt(ctx context.Context, l *letter) outcome {
 			c.session.abort()
 			c.session = nil
 		}
-		if fresh || !o.stale() || ctx.Err() != nil {
+		if fresh || !o.stale() {
 			return o
 		}
 	}
