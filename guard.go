@@ -106,6 +106,7 @@ func (g *Guard) reserve(ctx context.Context, calls []*call) (going []*call) {
 	g.keeper.reserve(ctx, calls, g.lease())
 	if ctx.Err() != nil {
 		for _, c := range calls {
+			c.held = nil // too late to be judged from it
 			g.refuse(c, CodeNotBegun, ctx.Err())
 		}
 		g.settle(ctx, calls)

@@ -34,39 +34,14 @@ func (g *Guard) reportStore(ctx context.Context, c *call, kind EventKind, err er
 	g.emit(ctx, c, kind, nil, err)
 }
 
-// emit writes the log line of an event and hands the event to Observe. The
-// line has the key, the codes and the store's errors; never a transport's
-// error, a subject, a body or an address.
+// emit tells an event to the log and to the observer. A panic in either is
+// caught: neither may cost a mail.
 func (g *Guard) emit(ctx context.Context, c *call, kind EventKind, r *Receipt, err error) {
-	logger := g.options.Logger
-	if logger == nil {
-		logger = slog.Default()
-	}
-	if level, text := logLine(kind); logger.Enabled(ctx, level) {
-		attrs := make([]slog.Attr, 0, 6)
-		attrs = append(attrs, slog.String("namespace", g.options.Namespace), slog.String("key", c.key))
-		switch {
-		case kind == EventStoreFailed || kind == EventLeaseLost:
-			code := CodeStoreFailed
-			if kind == EventLeaseLost {
-				code = "idempotency.lease_lost"
-			}
-			attrs = append(attrs, slog.String("code", code), slog.Any("error", err))
-		case r != nil:
-			attrs = append(attrs, slog.String("status", string(r.Status)))
-			if r.Code != "" {
-				attrs = append(attrs, slog.String("code", r.Code))
-			}
-			if r.Category != "" {
-				attrs = append(attrs, slog.String("category", string(r.Category)))
-			}
-		}
-		logger.LogAttrs(ctx, level, text, attrs...)
-	}
+	g.log(ctx, c, kind, r, err)
 	if g.options.Observe == nil {
 		return
 	}
-	defer func() { _ = recover() }() // an observer must not cost a mail
+	defer func() { _ = recover() }()
 	g.options.Observe(ctx, Event{
 		Kind:      kind,
 		Namespace: g.options.Namespace,
@@ -76,6 +51,36 @@ func (g *Guard) emit(ctx context.Context, c *call, kind EventKind, r *Receipt, e
 		Elapsed:   time.Since(c.began),
 		Store:     c.inStore,
 	})
+}
+
+// log writes the log line of an event. It has the key, the codes and the
+// store's errors; never a transport's error, a subject, a body or an address.
+func (g *Guard) log(ctx context.Context, c *call, kind EventKind, r *Receipt, err error) {
+	defer func() { _ = recover() }()
+	logger := g.options.Logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	level, text := logLine(kind)
+	if !logger.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("namespace", g.options.Namespace), slog.String("key", c.key)}
+	switch {
+	case kind == EventStoreFailed:
+		attrs = append(attrs, slog.String("code", CodeStoreFailed), slog.Any("error", err))
+	case kind == EventLeaseLost:
+		attrs = append(attrs, slog.String("code", "idempotency.lease_lost"), slog.Any("error", err))
+	case r != nil:
+		attrs = append(attrs, slog.String("status", string(r.Status)))
+		if r.Code != "" {
+			attrs = append(attrs, slog.String("code", r.Code))
+		}
+		if r.Category != "" {
+			attrs = append(attrs, slog.String("category", string(r.Category)))
+		}
+	}
+	logger.LogAttrs(ctx, level, text, attrs...)
 }
 
 // logLine is the level and text of the log line of an event.
