@@ -2,6 +2,7 @@ package smtptransport_test
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +14,10 @@ import (
 // guard wraps a transport as users do.
 func guard(t testing.TB, next idemmail.Transport) *idemmail.IdempotencyTransport {
 	t.Helper()
-	guarded, err := idemmail.New(next, idemmail.Options{MessageIDDomain: "example.com"})
+	guarded, err := idemmail.New(next, idemmail.Options{
+		MessageIDDomain: "example.com",
+		Logger:          slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	return guarded
 }
