@@ -37,10 +37,13 @@ func StartPostfix(t testing.TB) *Postfix {
 		Missing(t, "postfix", "only root can start it")
 	}
 	binary, err := exec.LookPath("postfix")
+	if err != nil { // not on every PATH
+		binary, err = exec.LookPath("/usr/sbin/postfix")
+	}
 	if err != nil {
 		Missing(t, "postfix", err.Error())
 	}
-	daemons, err := exec.Command("postconf", "-d", "-h", "daemon_directory").Output()
+	daemons, err := exec.Command(filepath.Join(filepath.Dir(binary), "postconf"), "-d", "-h", "daemon_directory").Output()
 	if err != nil {
 		Missing(t, "postfix", "postconf: "+err.Error())
 	}
