@@ -150,7 +150,9 @@ func TestCommandsOfABatch(t *testing.T) {
 			require.NoError(t, got.Err)
 			require.NotNil(t, got.Held)
 		}
-		require.Equal(t, []string{"update", "find"}, names(r.take()))
+		commands := r.take()
+		require.Equal(t, []string{"update", "find"}, names(commands))
+		require.Greater(t, commands[1].Lookup("batchSize").AsInt64(), int64(n), "no getMore")
 		noErrors(t, s.ReleaseMany(ctx, releases))
 		require.Equal(t, []string{"delete"}, names(r.take()))
 		noErrors(t, s.ReleaseMany(ctx, releases))
@@ -169,7 +171,8 @@ func noErrors(t *testing.T, errs []error) {
 // reads go to the primary, every filter names its keys, and nothing is used
 // that a service of MongoDB 4's protocol may lack.
 func TestEveryCommandIsSafe(t *testing.T) {
-	srv := server(t)
+	p := newProxy(t, server(t).URI)
+	p.replicaSet = true // a driver that talks to one server alone leaves these things out
 	secondary := readpref.SecondaryPreferred()
 	unsafe := writeconcern.Unacknowledged()
 	for where, opts := range map[string]*options.ClientOptions{
@@ -178,9 +181,11 @@ func TestEveryCommandIsSafe(t *testing.T) {
 	} {
 		t.Run(where, func(t *testing.T) {
 			var r recorder
-			coll := collection(t, srv.URI, opts, options.Client().SetMonitor(r.monitor()))
+			coll := collection(t, p.URI+"/?replicaSet=rs", opts, options.Client().SetMonitor(r.monitor()))
 			if where == "collection" {
 				coll = coll.Clone(options.Collection().SetWriteConcern(unsafe).SetReadPreference(secondary).SetReadConcern(readconcern.Majority()))
+				require.True(t, coll.FindOne(t.Context(), bson.D{}).Err() == mongo.ErrNoDocuments)
+				require.Equal(t, "secondaryPreferred", r.take()[0].Lookup("$readPreference", "mode").StringValue(), "the test sees it")
 			}
 			s := newStore(coll)
 			ctx := t.Context()
@@ -210,9 +215,8 @@ func TestEveryCommandIsSafe(t *testing.T) {
 				default:
 					t.Errorf("unexpected command %s", c)
 				}
-				mode, err := c.LookupErr("$readPreference", "mode")
-				if err == nil { // it is left out for the primary
-					require.Contains(t, []string{"primary", "primaryPreferred"}, mode.StringValue(), c)
+				if mode, err := c.LookupErr("$readPreference", "mode"); err == nil { // it is left out for the primary
+					require.Equal(t, "primary", mode.StringValue(), c)
 				}
 				for _, list := range []string{"updates", "deletes"} {
 					if items, ok := c.Lookup(list).ArrayOK(); ok {
@@ -256,14 +260,14 @@ func operators(doc bson.Raw) (list []string) {
 // committed, and vanish with its abortion.
 func TestSessionOfTheContextIsLeftAlone(t *testing.T) {
 	var r recorder
-	coll := collection(t, server(t).URI, options.Client().SetMonitor(r.monitor()))
+	p := newProxy(t, server(t).URI)
+	p.replicaSet = true
+	coll := collection(t, p.URI+"/?replicaSet=rs", options.Client().SetMonitor(r.monitor()))
 	s := newStore(coll)
-	ended := false
 	session, err := coll.Database().Client().StartSession()
 	require.NoError(t, err)
 	require.NoError(t, session.StartTransaction())
 	ctx := mongo.NewSessionContext(t.Context(), session)
-	defer func() { require.True(t, ended) }()
 
 	token, _, err := s.Reserve(ctx, "session:key", "1:x", time.Minute)
 	require.NoError(t, err)
@@ -282,5 +286,4 @@ func TestSessionOfTheContextIsLeftAlone(t *testing.T) {
 		}
 	}
 	session.EndSession(t.Context())
-	ended = true
 }

@@ -63,6 +63,22 @@ func TestLostAnswerToTheReserve(t *testing.T) {
 		require.NoError(t, s.Renew(t.Context(), "lost:held", token, time.Minute), "the owner still has it")
 	})
 
+	t.Run("the driver repeats the write by itself", func(t *testing.T) {
+		p := newProxy(t, srv.URI)
+		p.replicaSet = true
+		var r recorder
+		s := newStore(collection(t, p.URI+"/?replicaSet=rs", options.Client().SetMonitor(r.monitor())))
+		reserve(t, s, "lost:warm", time.Minute)
+		r.take()
+		p.next("update", lose)
+		token := reserve(t, s, "lost:own", time.Minute)
+		require.Equal(t, []string{"update", "update", "find"}, names(r.take()), "the second finds the first")
+		p.next("update", lose)
+		require.NoError(t, s.Complete(t.Context(), "lost:own", token, sent("x"), time.Minute))
+		require.Equal(t, []string{"update", "update"}, names(r.take()))
+		require.Equal(t, 2, p.tampered())
+	})
+
 	for _, end := range []string{"cancel", "deadline"} {
 		t.Run("the context ends meanwhile: the key is freed, "+end, func(t *testing.T) {
 			coll := collection(t, p.URI)
@@ -115,18 +131,6 @@ func TestLostAnswerToTheRelease(t *testing.T) {
 	require.Error(t, s.Release(t.Context(), "lost:key", token))
 	require.NoError(t, s.Release(t.Context(), "lost:key", token), "again: nothing holds it")
 	reserve(t, s, "lost:key", time.Minute)
-}
-
-// withFields answers a tamper that adds the fields to the answer.
-func withFields(fields ...bson.E) tamper {
-	return func(answer bson.Raw, _ net.Conn) (bson.Raw, bool) {
-		var doc bson.D
-		if err := bson.Unmarshal(answer, &doc); err != nil {
-			return nil, false
-		}
-		raw, err := bson.Marshal(append(doc, fields...))
-		return raw, err == nil
-	}
 }
 
 // A write that the majority has not confirmed may be rolled back: it is none.

@@ -17,6 +17,11 @@ import (
 type proxy struct {
 	URI string
 
+	// replicaSet has the server pass for a replica set's primary, with what
+	// the driver then does: sessions, writes that it repeats by itself, read
+	// preferences.
+	replicaSet bool
+
 	mu      sync.Mutex
 	command string // the command whose next answer is tampered with; empty: none
 	tamper  tamper
@@ -98,11 +103,12 @@ func (p *proxy) serve(client net.Conn, address string) {
 			return
 		}
 		if t := p.tampers(request); t != nil {
-			doc, ok := t(answer[body:], client)
+			at := documentAt(answer)
+			doc, ok := t(answer[at:], client)
 			if !ok {
 				return
 			}
-			answer = append(answer[:body:body], doc...)
+			answer = append(answer[:at:at], doc...)
 			binary.LittleEndian.PutUint32(answer, uint32(len(answer)))
 		}
 		if _, err := client.Write(answer); err != nil {
@@ -111,20 +117,46 @@ func (p *proxy) serve(client net.Conn, address string) {
 	}
 }
 
-// body is where the document of a message begins: after the header of 16
-// bytes, the flags of 4, and the section's kind.
-const body = 21
-
 func (p *proxy) tampers(request []byte) tamper {
+	// The command is the name of the document's first element.
+	command, _, _ := bytes.Cut(request[documentAt(request)+5:], []byte{0})
+	if p.replicaSet && strings.EqualFold(string(command), "isMaster") {
+		address := strings.TrimPrefix(p.URI, "mongodb://")
+		return withFields(bson.E{Key: "setName", Value: "rs"}, bson.E{Key: "setVersion", Value: 1}, bson.E{Key: "me", Value: address},
+			bson.E{Key: "hosts", Value: bson.A{address}}, bson.E{Key: "primary", Value: address},
+			bson.E{Key: "logicalSessionTimeoutMinutes", Value: 30})
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// The command is the name of the document's first element.
-	if p.command == "" || len(request) < body+5 || !bytes.HasPrefix(request[body+5:], []byte(p.command+"\x00")) {
+	if p.command == "" || p.command != string(command) {
 		return nil
 	}
 	p.command = ""
 	p.count++
 	return p.tamper
+}
+
+// withFields answers a tamper that adds the fields to the answer.
+func withFields(fields ...bson.E) tamper {
+	return func(answer bson.Raw, _ net.Conn) (bson.Raw, bool) {
+		var doc bson.D
+		if err := bson.Unmarshal(answer, &doc); err != nil {
+			return nil, false
+		}
+		raw, err := bson.Marshal(append(doc, fields...))
+		return raw, err == nil
+	}
+}
+
+// documentAt answers where the document of a message begins.
+func documentAt(message []byte) int {
+	switch binary.LittleEndian.Uint32(message[12:]) {
+	case 1: // OP_REPLY: flags, cursor, from, number
+		return 16 + 4 + 8 + 4 + 4
+	case 2004: // OP_QUERY: flags, a name, skip, number
+		return 16 + 4 + bytes.IndexByte(message[20:], 0) + 1 + 4 + 4
+	}
+	return 16 + 4 + 1 // OP_MSG: flags, the section's kind
 }
 
 // message reads one message of MongoDB's wire protocol.

@@ -2,8 +2,10 @@ package mongostore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +132,9 @@ func TestLateOwnerLeavesTheNewOneAlone(t *testing.T) {
 	s := newStore(coll)
 	old := reserve(t, s, "late:key", time.Minute)
 	s.Advance(time.Hour)
+	expired := stored(t, coll, "late:key")
+	require.ErrorIs(t, s.Renew(t.Context(), "late:key", old, time.Hour), idemmail.ErrLeaseLost, "its time has passed, though nobody has taken it")
+	require.Equal(t, expired, stored(t, coll, "late:key"))
 	reserve(t, s, "late:key", time.Minute)
 	before := stored(t, coll, "late:key")
 	require.ErrorIs(t, s.Complete(t.Context(), "late:key", old, sent("late:key"), time.Hour), idemmail.ErrLeaseLost)
@@ -170,27 +175,41 @@ func TestSecondUniqueIndexEndsInAnError(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded, "the loop ends with the context")
 }
 
-// A record that is there when the upsert collides and gone when it is read.
+// A record that holds the key when the upsert collides, and does not when it is
+// read.
 func TestVanishedBetweenCollisionAndRead(t *testing.T) {
 	srv := server(t)
-	var aside *mongo.Collection
-	vanish := 0
+	var vanish func()
 	coll := collection(t, srv.URI, options.Client().SetMonitor(&event.CommandMonitor{
-		Started: func(ctx context.Context, e *event.CommandStartedEvent) {
-			if e.CommandName == "find" && vanish > 0 {
-				vanish--
-				aside.DeleteOne(ctx, bson.D{{Key: "_id", Value: "gone:key"}})
+		Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			if e.CommandName == "find" && vanish != nil {
+				v := vanish
+				vanish = nil
+				v()
 			}
 		},
 	}))
-	aside = same(t, srv.URI, coll)
+	aside := same(t, srv.URI, coll)
+	id := bson.D{{Key: "_id", Value: "gone:key"}}
+	ways := map[string]func(){
+		"freed": func() { aside.DeleteOne(context.Background(), id) },
+		"expired": func() {
+			past := time.Now().Add(-time.Hour)
+			aside.UpdateOne(context.Background(), id, bson.D{{Key: "$set", Value: bson.D{{Key: "at", Value: past}, {Key: "expires", Value: past.Add(1)}}}})
+		},
+	}
 	s := newStore(coll)
-	reserve(t, s, "gone:key", time.Minute)
-	vanish = 1
-	reserve(t, s, "gone:key", time.Minute)
-
-	vanish = 1
-	require.NoError(t, s.Complete(t.Context(), "gone:key", "another", sent("gone:key"), time.Hour), "nothing holds it any more")
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			_, err := aside.DeleteMany(t.Context(), bson.D{})
+			require.NoError(t, err)
+			reserve(t, s, "gone:key", time.Minute)
+			vanish = way
+			reserve(t, s, "gone:key", time.Minute)
+			vanish = way
+			require.NoError(t, s.Complete(t.Context(), "gone:key", "another", sent("gone:key"), time.Hour), "nothing holds it any more")
+		})
+	}
 }
 
 func TestDurations(t *testing.T) {
@@ -266,7 +285,10 @@ func TestKeysAreExact(t *testing.T) {
 // Codecs and options of the caller's client change nothing in the documents.
 func TestReceiptSurvivesWhateverTheClientsCodecs(t *testing.T) {
 	srv := server(t)
-	coll := collection(t, srv.URI, options.Client().SetBSONOptions(&options.BSONOptions{
+	codecs := bson.NewRegistry()
+	refuse := func(bson.EncodeContext, bson.ValueWriter, reflect.Value) error { return errors.New("the client's codec") }
+	codecs.RegisterTypeEncoder(reflect.TypeFor[idemmail.Receipt](), bson.ValueEncoderFunc(refuse))
+	coll := collection(t, srv.URI, options.Client().SetRegistry(codecs).SetBSONOptions(&options.BSONOptions{
 		NilSliceAsEmpty: true, UseJSONStructTags: true, UseLocalTimeZone: true,
 		NilMapAsEmpty: true, DefaultDocumentM: true, IntMinSize: true, OmitZeroStruct: true,
 	}))
