@@ -214,6 +214,31 @@ var brokenReconcilers = []broken{
 			return nil, nil
 		},
 	}, "lookup-keys"),
+	over("Forget takes the key for a pattern", overrides{
+		forget: func(s *refStore, ctx context.Context, e idemmail.Entry) error {
+			err := s.Forget(ctx, e)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for k := range s.rows {
+				if ok, _ := path.Match(e.Key, k); ok && err == nil && k != e.Key {
+					s.drop(k)
+				}
+			}
+			return err
+		},
+	}, "settle-keys"),
+	over("Unsettled leaves out the age", overrides{
+		unsettled: func(s *refStore, ctx context.Context, prefix string, olderThan time.Duration) iter.Seq2[idemmail.Entry, error] {
+			return func(yield func(idemmail.Entry, error) bool) {
+				for e, err := range s.Unsettled(ctx, prefix, olderThan) {
+					e.Record.Age = 0
+					if !yield(e, err) {
+						return
+					}
+				}
+			}
+		},
+	}, "unsettled-age"),
 	set("the prefix is a pattern", func(s *refStore) {
 		s.under = func(key, prefix string) bool {
 			ok, _ := path.Match(prefix, key[:min(len(key), len(prefix))])

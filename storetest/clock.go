@@ -121,10 +121,11 @@ func (p *probe) grow() {
 	p.sleep(aging)
 }
 
-// age notes an age that fits neither clock. It was answered just now.
-func (p *probe) age(what string, age time.Duration, b birth) {
+// age notes an age that fits neither clock. It was asked for then and answered
+// just now.
+func (p *probe) age(what string, age time.Duration, b birth, asked moment) {
 	now := p.now()
-	least, most := now.real.Sub(b.ended.real), now.real.Sub(b.began.real)
+	least, most := asked.real.Sub(b.ended.real), now.real.Sub(b.began.real)
 	if age >= 0 && age >= least-agingSlip && age <= most+agingSlip {
 		return
 	}
@@ -136,4 +137,12 @@ func (p *probe) age(what string, age time.Duration, b birth) {
 		least, most = moved, moved+most
 	}
 	p.failf("%s: the age must be about %v to %v; it was %v", what, least, most, age)
+}
+
+// heldAge notes whether a key is free, or shows an age that fits neither clock.
+func (p *probe) heldAge(key, what string, b birth) {
+	asked := p.now()
+	if held := p.held(key, what); held != nil {
+		p.age(what, held.Age, b, asked)
+	}
 }

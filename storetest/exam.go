@@ -54,7 +54,7 @@ func rules() []rule {
 		durationRules, expiryRules, takeoverRules,
 		keyRules, contextRules, raceRules,
 		renewRules, batchRules,
-		lookupRules, listRules, settleRules,
+		lookupRules, listRules, settleRules, operatorRules,
 	} {
 		all = append(all, topic...)
 	}
@@ -65,7 +65,7 @@ func rules() []rule {
 // take to notice. The slowest rule takes well under a second where the store
 // answers within a millisecond. Variables for this package's own tests.
 var (
-	ruleLimit = 20 * time.Second
+	ruleLimit = 30 * time.Second
 	ruleGrace = 5 * time.Second
 )
 

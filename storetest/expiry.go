@@ -61,6 +61,27 @@ var expiryRules = []rule{
 		},
 	},
 	{
+		name: "held-ends",
+		wants: "a Reserve that finds the key held changes nothing: the record ends when it was to; " +
+			"where asking prolongs it, a job that is retried often enough never gets its key",
+		needs: needExpiry,
+		run: func(p *probe) {
+			done, _ := p.sent(1, p.short())
+			_, _ = p.ask(done, other, p.short()/2) // held or, on a machine that dozed, taken for as long
+			for _, lease := range p.leases() {
+				key := p.key()
+				p.take(key, lease)
+				if _, held := p.ask(key, other, long); held == nil {
+					continue // it had ended
+				}
+				p.outlive(lease)
+				p.free(key, "asked for by another while it was held, and after its lease")
+				p.free(done, "asked for by another while it was done, and after its TTL")
+				return
+			}
+		},
+	},
+	{
 		name: "age",
 		wants: "a record's age is the time since it was reserved or completed, by the store's clock; " +
 			"it tells an abandoned send from a slow one",
@@ -86,9 +107,8 @@ var expiryRules = []rule{
 			}
 			p.grow()
 			for i, s := range subjects {
-				if held := p.held(keys[i], s.what); held != nil {
-					p.age(s.what, held.Age, s.born)
-				}
+				p.heldAge(keys[i], s.what, s.born)
+				p.heldAge(keys[i], s.what+", asked for a second time", s.born)
 			}
 		},
 	},
@@ -102,9 +122,7 @@ var expiryRules = []rule{
 			for _, what := range []string{"completed", "completed again"} {
 				p.grow()
 				born := p.born(func() { p.settle(key, token, 1, long) })
-				if held := p.held(key, what); held != nil {
-					p.age(what, held.Age, born)
-				}
+				p.heldAge(key, what, born)
 			}
 		},
 	},

@@ -65,16 +65,28 @@ var keyRules = []rule{
 		wants: "Release frees its own key alone, whatever characters it has",
 		needs: append([]string{"keys"}, needReserve...),
 		run: func(p *probe) {
-			kept := p.prefix + "kept"
-			p.take(kept, long)
-			for _, key := range []string{p.prefix + "*", p.prefix + "kep", p.prefix + "KEPT", p.prefix + "kep?", p.prefix + "kep_", p.prefix + "%", p.prefix + "[k]ept", p.prefix} {
-				token, err := p.try(key, mine, long)
-				if err == nil {
-					err = p.store.Release(p.ctx, key, token)
-				}
-				p.ok(err, "reserving and releasing the key %q", key)
+			keys := oddKeys(p.prefix)
+			for _, pattern := range []string{"kep?", "kep_", "k%", "k*", "[k]ept", "KEPT", "kept", "kep", "kept*"} {
+				keys = append(keys, p.prefix+"/"+pattern)
 			}
-			p.pending(kept, "after other keys were released")
+			tokens := make([]string, len(keys))
+			for i, key := range keys {
+				tokens[i] = p.take(key, long)
+			}
+			for i, key := range keys {
+				if i%2 == 0 {
+					p.ok(p.store.Release(p.ctx, key, tokens[i]), "releasing the key %q", key)
+				}
+			}
+			for i, key := range keys {
+				token, held := p.ask(key, other, long)
+				switch {
+				case i%2 == 0 && (held != nil || token == ""):
+					p.failf("the key %q, which was released, is held by %s", key, show(held))
+				case i%2 != 0 && held == nil:
+					p.failf("the key %q, which was never released, was free", key)
+				}
+			}
 		},
 	},
 }

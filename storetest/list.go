@@ -212,7 +212,7 @@ func (p *probe) abandonKey(key string) {
 
 func unsettledAge(p *probe) {
 	old := p.key()
-	p.take(old, long)
+	born := p.born(func() { p.take(old, long) })
 	p.grow()
 	young := p.key()
 	began := p.now()
@@ -220,8 +220,11 @@ func unsettledAge(p *probe) {
 	abandoned, _ := p.abandon(1, long)
 
 	// Whichever clock ages go by (see grow), the old key has reached this one.
-	if _, ok := p.listed(p.prefix, aging/2)[old]; !ok {
+	asked := p.now()
+	if e, ok := p.listed(p.prefix, aging/2)[old]; !ok {
 		p.failf("a key that had been pending for %v was not listed as older than %v", aging, aging/2)
+	} else {
+		p.age("a pending key that was listed", e.Record.Age, born, asked)
 	}
 	// The young key has not reached this one, but on a machine that dozed.
 	limit, slip := aging/2, aging/4

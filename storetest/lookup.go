@@ -104,10 +104,10 @@ var lookupRules = []rule{
 			reserved := p.born(func() { p.take(pending, idemmail.NoExpiry) })
 			completed := p.born(func() { done, _ = p.abandon(1, long) })
 			p.grow()
-			e := p.entry(pending)
-			p.age("a pending key", e.Record.Age, reserved)
-			e = p.entry(done)
-			p.age("a done key", e.Record.Age, completed)
+			asked := p.now()
+			p.age("a pending key", p.entry(pending).Record.Age, reserved, asked)
+			asked = p.now()
+			p.age("a done key", p.entry(done).Record.Age, completed, asked)
 		},
 	},
 	{

@@ -91,15 +91,11 @@ var renewRules = []rule{
 				p.ok(p.renewer().Renew(p.ctx, forever, ofForever, idemmail.NoExpiry), "renewing what was reserved with NoExpiry")
 			})
 			for _, key := range []string{limited, forever} {
-				if held := p.held(key, "renewed"); held != nil {
-					p.age("renewed", held.Age, born)
-				}
+				p.heldAge(key, "renewed", born)
 			}
 			p.grow()
 			for _, key := range []string{limited, forever} {
-				if held := p.held(key, "renewed"); held != nil {
-					p.age("some time after the renewal", held.Age, born)
-				}
+				p.heldAge(key, "some time after the renewal", born)
 			}
 		},
 	},

@@ -45,14 +45,15 @@ type Config struct {
 	// Nil means that real time passes: the kit then waits out leases of 100 ms
 	// and more, for some ten seconds in all, which asks for a store whose unit
 	// of time is 10 ms or finer. A store with a coarser one needs an Advance;
-	// there, a unit of up to a second does.
+	// there, a unit of up to a second does. In a testing/synctest bubble, with
+	// a store that takes its time from package time, Check waits for nothing.
 	Advance func(time.Duration)
 }
 
 // Run tests each rule in a subtest of its name. A rule about an ability that
 // the store does not have is skipped, and so is one that builds on a rule that
 // is broken: mend that first. A store that does not answer, even though the
-// context has ended, is given up after half a minute.
+// context has ended, is given up after a good half minute.
 func Run(t *testing.T, c Config) {
 	t.Helper()
 	x := newExam(c)

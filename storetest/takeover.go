@@ -107,6 +107,7 @@ func takeoverClean(p *probe) {
 		}
 		var token string
 		born := p.born(func() { token = p.takeFor(other, key, lease) })
+		asked := p.now()
 		held := p.held(key, "taken over")
 		if held == nil {
 			continue
@@ -114,7 +115,7 @@ func takeoverClean(p *probe) {
 		if held.State != idemmail.StatePending || held.Receipt != nil || held.Fingerprint != other {
 			p.failf("reserved for %q in place of a record that has ended, the key shows %s", other, show(held))
 		}
-		p.age("taken over", held.Age, born)
+		p.age("taken over", held.Age, born, asked)
 		if key != done {
 			continue
 		}
