@@ -33,7 +33,7 @@ type document struct {
 func (d document) encode() (bson.Raw, error) { return bson.Marshal(d) }
 
 // decode reads a stored document. It takes nothing for a record that the
-// filter expired would not match once its time has passed.
+// filter replaceable would not match once its time has passed.
 func decode(raw bson.Raw) (document, error) {
 	key, _ := raw.Lookup("_id").StringValueOK()
 	bad := func(why string) (document, error) {
@@ -162,9 +162,9 @@ func inTime(now time.Time) bson.E {
 	}}
 }
 
-// expired matches the key's document where it is a record whose time has
+// replaceable matches the key's document where it is a record whose time has
 // passed, or one that the token holds, if there is a token.
-func expired(key, token string, now time.Time) bson.D {
+func replaceable(key, token string, now time.Time) bson.D {
 	millis := bson.NewDateTimeFromTime(now)
 	pending := bson.D{
 		{Key: "state", Value: string(idemmail.StatePending)},

@@ -113,15 +113,11 @@ func prefixEnd(prefix string) (end string, ok bool) {
 	return "", false
 }
 
-// Resolve is as [idemmail.Reconciler] says. A nil receipt stands for one that
-// has the status sent and the server's time.
+// Resolve is as [idemmail.Reconciler] says. A nil receipt stands for one of
+// status sent and nothing else.
 func (s *Store) Resolve(ctx context.Context, e idemmail.Entry, r *idemmail.Receipt, ttl time.Duration) error {
-	now, err := s.clock.now(ctx)
-	if err != nil {
-		return err
-	}
 	if r == nil {
-		r = &idemmail.Receipt{Status: idemmail.StatusSent, At: now.Truncate(time.Millisecond)}
+		r = &idemmail.Receipt{Status: idemmail.StatusSent}
 	}
 	receipt, err := bson.Marshal(r) // as in document.encode
 	if err == nil {

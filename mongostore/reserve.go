@@ -25,7 +25,7 @@ const (
 
 // errCollides is the end of an upsert that collides time and again though
 // nothing holds its key.
-var errCollides = errors.New("mongostore: collides with another document: the collection has a second unique index, or a collation")
+var errCollides = errors.New("collides time and again though nothing holds the key: does the collection have a second unique index, or a collation?")
 
 // Reserve is as [idemmail.Store] says. A key that a document of another kind
 // stands under is answered with idemmail.ErrBadRecord.
@@ -97,10 +97,7 @@ func (s *Store) CompleteMany(ctx context.Context, reqs []idemmail.CompleteReques
 		switch {
 		case p.err != nil:
 			errs[i] = p.err
-		case p.held == nil:
-		case p.held.Token == p.doc.Token:
-			errs[i] = errCollides // the filter matches it, so it cannot be what the upsert met
-		default:
+		case p.held != nil:
 			errs[i] = fmt.Errorf("mongostore: complete key %q: %w", p.doc.Key, idemmail.ErrLeaseLost)
 		}
 	}
@@ -137,7 +134,9 @@ func (s *Store) put(ctx context.Context, puts []*put, repeat bool) {
 	}
 	for try := 1; len(todo) > 0; try++ {
 		if try > maxTries {
-			fail(todo, errCollides)
+			for _, p := range todo {
+				p.err = fmt.Errorf("mongostore: key %q: %w", p.doc.Key, errCollides)
+			}
 			return
 		}
 		if err := pause(ctx, try); err != nil {
@@ -168,7 +167,7 @@ func (s *Store) putOnce(ctx context.Context, puts []*put, repeat bool) (again []
 		}
 		sent = append(sent, p)
 		models = append(models, mongo.NewReplaceOneModel().
-			SetFilter(expired(p.doc.Key, p.own, now)).SetReplacement(raw).SetUpsert(true))
+			SetFilter(replaceable(p.doc.Key, p.own, now)).SetReplacement(raw).SetUpsert(true))
 	}
 	if len(sent) == 0 {
 		return nil
@@ -206,7 +205,7 @@ func (s *Store) putOnce(ctx context.Context, puts []*put, repeat bool) (again []
 			again = append(again, p)
 		case doc.err != nil:
 			p.err = doc.err
-		case doc.expired(now):
+		case doc.expired(now), p.own != "" && doc.Token == p.own: // the filter matches it by now
 			again = append(again, p)
 		default:
 			p.held = &doc.document

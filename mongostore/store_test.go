@@ -286,7 +286,9 @@ func TestKeysAreExact(t *testing.T) {
 func TestReceiptSurvivesWhateverTheClientsCodecs(t *testing.T) {
 	srv := server(t)
 	codecs := bson.NewRegistry()
-	refuse := func(bson.EncodeContext, bson.ValueWriter, reflect.Value) error { return errors.New("the client's codec") }
+	refuse := func(bson.EncodeContext, bson.ValueWriter, reflect.Value) error {
+		return errors.New("the client's codec")
+	}
 	codecs.RegisterTypeEncoder(reflect.TypeFor[idemmail.Receipt](), bson.ValueEncoderFunc(refuse))
 	coll := collection(t, srv.URI, options.Client().SetRegistry(codecs).SetBSONOptions(&options.BSONOptions{
 		NilSliceAsEmpty: true, UseJSONStructTags: true, UseLocalTimeZone: true,
