@@ -3,7 +3,10 @@ package idemmail_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,30 +160,43 @@ func TestMemStoreUnsettledEndsWithItsContext(t *testing.T) {
 	require.Equal(t, 6000, reads, "it ended there")
 }
 
-// Another caller's turn comes while a large store is looked through.
+// Another caller's turn comes while a large store is looked through, though
+// nothing is found in it.
 func TestMemStoreUnsettledLetsOthersIn(t *testing.T) {
-	const n = 100_000
-	s := idemmail.NewMemStore(idemmail.MemStoreOptions{MaxEntries: -1})
+	const n = 50_000
+	var (
+		asking, answered atomic.Bool
+		looking          bool
+		looks            int
+	)
+	s := idemmail.NewMemStore(idemmail.MemStoreOptions{MaxEntries: -1, Now: func() time.Time {
+		if looking && !answered.Load() {
+			for !asking.Load() {
+				runtime.Gosched()
+			}
+			if looks++; looks%500 == 0 {
+				time.Sleep(time.Millisecond) // which the other one spends waiting for the lock
+			}
+		}
+		return time.Unix(0, 0)
+	}})
 	for i := range n {
 		mustReserveFast(t, s, benchKey(i), time.Hour)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	got := make(chan error, 1)
-	go func() {
-		_, _, err := s.Reserve(context.Background(), "another", "fp", time.Hour)
-		got <- err
-		cancel()
-	}()
-	for range 1000 { // times n entries, should it never come to it
-		var end error
-		for _, end = range s.Unsettled(ctx, "none", 0) {
+	looking = true
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		asking.Store(true)
+		if err := s.Release(context.Background(), "other", ""); err != nil {
+			t.Error(err)
 		}
-		if end != nil {
-			require.NoError(t, <-got)
-			return
-		}
+		answered.Store(true)
+	})
+	for range s.Unsettled(t.Context(), "none", 0) {
+		t.Fatal("nothing is to be listed")
 	}
-	t.Fatal("no turn came")
+	require.Less(t, looks, n, "the other one had to wait for the end")
+	wg.Wait()
 }
 
 func TestMemStoreResolve(t *testing.T) {
