@@ -53,6 +53,24 @@ func TestMemStoreBurst(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
+// Nothing is kept of a duration that no key has any more, though the store is
+// never empty.
+func TestMemStoreManyDurationsComeAndGo(t *testing.T) {
+	clock := newMemClock()
+	s := idemmail.NewMemStore(idemmail.MemStoreOptions{Now: clock.Now})
+	mustReserve(t, s, "stays", "fp", time.Hour)
+	before := heapInUse()
+	for i := range 100_000 {
+		mustReserveFast(t, s, "goes", time.Duration(i+1))
+		clock.Advance(time.Duration(i + 1))
+		if s.Len() != 1 {
+			t.Fatal("it stays")
+		}
+	}
+	require.Less(t, int(heapInUse()-before), 64<<10)
+	require.NotNil(t, lookup(t, s, "stays"))
+}
+
 // A kept key of 32 bytes, with the fingerprint of a message and a receipt of
 // 200 bytes of text, takes 720 bytes at most, and hardly more after all the keys
 // have changed.

@@ -303,6 +303,19 @@ func TestMemStoreLongDurations(t *testing.T) {
 	require.NotNil(t, lookup(t, s, "longest"))
 }
 
+func TestMemStoreAgeDoesNotOverflow(t *testing.T) {
+	const centuries = math.MaxInt64 / 3 * 2
+	s, clock := newMemStore(0)
+	mustReserve(t, s, "now", "fp", time.Hour)
+	clock.Advance(-centuries)
+	mustReserve(t, s, "before", "fp", idemmail.NoExpiry)
+	mustReserve(t, s, "before, longest", "fp", math.MaxInt64)
+	clock.Advance(centuries)
+	clock.Advance(centuries)
+	require.Equal(t, time.Duration(math.MaxInt64), lookup(t, s, "before").Record.Age)
+	require.Equal(t, 1, s.Len())
+}
+
 func TestMemStoreEndedContext(t *testing.T) {
 	s, _ := newMemStore(0)
 	token := mustReserve(t, s, "k", "fp", time.Hour)
