@@ -30,8 +30,8 @@ func requireOnce(t *testing.T, variable string) {
 	output, exitCode := exampletest.Run(t, []string{variable})
 	require.Zero(t, exitCode)
 	for _, order := range orders {
-		sent := regexp.MustCompile(`worker ([AB]), order ` + order + `: sent, queue id (Q\d)\n`).FindAllStringSubmatch(output, -1)
-		before := regexp.MustCompile(`worker ([AB]), order ` + order + `: sent before, queue id (Q\d)\n`).FindAllStringSubmatch(output, -1)
+		sent := regexp.MustCompile(`worker ([AB]), order `+order+`: sent, queue id (Q\d)\n`).FindAllStringSubmatch(output, -1)
+		before := regexp.MustCompile(`worker ([AB]), order `+order+`: sent before, queue id (Q\d)\n`).FindAllStringSubmatch(output, -1)
 		require.Len(t, sent, 1)
 		require.Len(t, before, 1)
 		require.NotEqual(t, sent[0][1], before[0][1])
