@@ -4,6 +4,7 @@ package backend
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,9 +81,19 @@ func Dial(url string) (store Store, hangUp func(), err error) {
 	return nil, nil, fmt.Errorf("no store has URLs like %q", url)
 }
 
-// Each runs a test over every store.
-func Each(t *testing.T, test func(t *testing.T, s *Server)) {
-	for _, b := range All {
-		t.Run(b.Name, func(t *testing.T) { test(t, b.Start(t)) })
+// Each runs a test over every store, two or more at a time.
+func Each(t *testing.T, test func(t *testing.T, s *Server)) { each(t, All, test) }
+
+// EachShared runs a test over every store that several processes can share.
+func EachShared(t *testing.T, test func(t *testing.T, s *Server)) {
+	each(t, slices.DeleteFunc(slices.Clone(All), func(b Backend) bool { return b.Scheme == "memory" }), test)
+}
+
+func each(t *testing.T, backends []Backend, test func(t *testing.T, s *Server)) {
+	for _, b := range backends {
+		t.Run(b.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, b.Start(t))
+		})
 	}
 }

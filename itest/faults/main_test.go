@@ -1,0 +1,18 @@
+// Package faults_test has the tests that kill senders, servers and networks.
+package faults_test
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/idemmail/idemmail/itest/internal/worker"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(worker.ConfigEnv) != "" {
+		os.Exit(worker.Main())
+	}
+	goleak.VerifyTestMain(m)
+}
