@@ -33,8 +33,8 @@ type MemStoreOptions struct {
 
 	// Now is the store's clock; nil means time.Now. It is called while the
 	// store is locked, so by one caller at a time, and must not call the
-	// store. Where it goes back, keys are held for longer by as much, none for
-	// less, and ages begin at 0.
+	// store. Where it goes back, keys are held for longer by as much, and ages
+	// stay 0 until it has caught up; what had expired before may be gone.
 	Now func() time.Time
 }
 
@@ -90,7 +90,7 @@ func NewMemStore(opts MemStoreOptions) *MemStore {
 }
 
 // Len returns the number of keys that are within their time. It drops what has
-// expired, without keeping other callers waiting meanwhile.
+// expired, a few hundred keys at a time so that others need not wait for it.
 func (s *MemStore) Len() int {
 	for {
 		if n, swept := s.sweep(); swept {
