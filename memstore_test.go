@@ -2,7 +2,6 @@ package idemmail_test
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync"
 	"testing"
