@@ -240,12 +240,16 @@ func (s *Store) freeSoon(ctx context.Context, claims []claim) {
 	if len(claims) == 0 {
 		return
 	}
-	wait, cancel := context.WithTimeout(ctx, freeWait)
-	defer cancel()
-	_, _ = await(wait, func() struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
 		s.free(ctx, claims)
-		return struct{}{}
-	}, nil)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-time.After(freeWait):
+	}
 }
 
 // free frees claims, best effort and bounded, whether or not ctx has ended. The

@@ -15,25 +15,44 @@ import (
 // ends. It does not rely on do to notice that: by default go-redis ignores a
 // deadline while it reads, and always a cancellation. do is then left to its
 // goroutine, and late, unless it is nil, gets what it answers in the end.
+//
+// A panic in do, which runs hooks of the client's owner, is an error: there is
+// nobody on its goroutine to recover from it.
 func await[T any](ctx context.Context, do func() T, late func(T)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
-	answer := make(chan T)
+	type answer struct {
+		value T
+		err   error
+	}
+	run := func() (a answer) {
+		defer func() {
+			if p := recover(); p != nil {
+				a.err = fmt.Errorf("the client panicked: %v", p)
+			}
+		}()
+		return answer{value: do()}
+	}
+	if ctx.Done() == nil {
+		a := run()
+		return a.value, a.err
+	}
+	answers := make(chan answer)
 	go func() {
-		a := do()
+		a := run()
 		select {
-		case answer <- a:
+		case answers <- a:
 		case <-ctx.Done():
-			if late != nil {
-				late(a)
+			if late != nil && a.err == nil {
+				late(a.value)
 			}
 		}
 	}()
 	select {
-	case a := <-answer:
-		return a, nil
+	case a := <-answers:
+		return a.value, a.err
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}

@@ -2,8 +2,9 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -112,6 +113,37 @@ func testLostAnswers(t *testing.T, server string) {
 		require.NoError(t, s.Resolve(t.Context(), *e, nil, time.Minute))
 		require.Equal(t, idemmail.StatusSent, holder(t, s, key).Receipt.Status)
 	})
+	for name, c := range map[string]struct {
+		change func(*redis.Options)
+		lose   []string
+		first  error // of the first Do
+	}{
+		"reserve, repeated by the client":  {func(*redis.Options) {}, []string{"NX"}, nil},
+		"reserve, not repeated":            {neverRepeats, []string{"NX"}, idemmail.ErrStoreFailed},
+		"complete, repeated by the client": {func(*redis.Options) {}, []string{"smtp"}, nil},
+		"complete, repeated by the guard":  {neverRepeats, []string{"smtp"}, nil},
+	} {
+		t.Run("one send: "+name, func(t *testing.T) {
+			s, p := open(t, c.change)
+			guard, err := idemmail.NewGuard(idemmail.Options{Store: s, Namespace: "lost", Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			key, sends := t.Name(), 0
+			do := func() (*idemmail.Receipt, error) {
+				return guard.Do(t.Context(), key, "", func(context.Context) (*idemmail.Receipt, error) {
+					sends++
+					return &idemmail.Receipt{Status: idemmail.StatusSent, Response: "smtp"}, nil
+				})
+			}
+			p.loseNext(append(c.lose, key)...)
+			_, err = do()
+			require.ErrorIs(t, err, c.first)
+			r, err := do()
+			require.NoError(t, err)
+			require.Equal(t, "smtp", r.Response)
+			require.Equal(t, 1, sends)
+			require.Equal(t, c.first == nil, r.Replayed)
+		})
+	}
 	t.Run("the first reserve of all", func(t *testing.T) {
 		p := startProxy(t, server)
 		s := redisstore.New(newClient(t, p.addr), redisstore.Options{})
@@ -146,7 +178,7 @@ func TestAnAbandonedReserveFreesWhatItTook(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := startMini(t)
-			s := redisstore.New(newClient(t, m.Addr(), func(o *redis.Options) { o.ReadTimeout = time.Minute }), redisstore.Options{})
+			s := redisstore.New(newClient(t, m.Addr(), func(o *redis.Options) { o.ReadTimeout = -1 }), redisstore.Options{})
 			reserve(t, s, "mail:first") // all is prepared
 
 			arrived, goOn := make(chan struct{}), make(chan struct{})
@@ -174,13 +206,83 @@ func TestAnAbandonedReserveFreesWhatItTook(t *testing.T) {
 	}
 }
 
+// meddler is a hook that acts before the caller hears of the answer.
+type meddler struct {
+	trips
+	after func(cmd redis.Cmder, err error) error
+}
+
+func (m *meddler) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return m.after(cmd, next(ctx, cmd)) }
+}
+
+// TestAReserveThatFailsAsItsContextEnds takes the key, fails, and has its
+// context ended, at the same time: whichever it hears of first, it frees.
+func TestAReserveThatFailsAsItsContextEnds(t *testing.T) {
+	m := startMini(t)
+	s := redisstore.New(m.client, redisstore.Options{})
+	reserve(t, s, "mail:first")
+	var cancel context.CancelFunc
+	m.client.AddHook(&meddler{after: func(cmd redis.Cmder, err error) error {
+		if cmd.Name() != "set" {
+			return err
+		}
+		cancel()
+		return errors.New("lost")
+	}})
+	for range 50 {
+		ctx, end := context.WithCancel(t.Context())
+		cancel = end
+		_, _, err := s.Reserve(ctx, "mail:a", "1:f", idemmail.NoExpiry)
+		end()
+		require.Error(t, err)
+		require.Eventually(t, func() bool { return !m.Exists("mail:a") }, 10*time.Second, time.Millisecond)
+	}
+}
+
+// TestFreeingIsTriedAgain: the server is busy at first.
+func TestFreeingIsTriedAgain(t *testing.T) {
+	s, m := newStore(t)
+	reserve(t, s, "mail:first")
+	var tries atomic.Int64
+	refusing(m, func(c *server.Peer, cmd string, args []string) bool {
+		switch cmd {
+		case "SET":
+			c.WriteError("BUSY")
+			return true
+		case "EVALSHA":
+			if tries.Add(1) <= 2 {
+				c.WriteError("BUSY")
+				return true
+			}
+		}
+		return false
+	})
+	_, _, err := s.Reserve(t.Context(), "mail:a", "1:f", time.Minute)
+	require.ErrorContains(t, err, "BUSY")
+	require.Eventually(t, func() bool { return tries.Load() == 3 }, 10*time.Second, time.Millisecond)
+}
+
+// TestAHookThatPanics: hooks run where nobody but the store can recover.
+func TestAHookThatPanics(t *testing.T) {
+	m := startMini(t)
+	s := redisstore.New(m.client, redisstore.Options{})
+	token := reserve(t, s, "mail:a")
+	m.client.AddHook(&meddler{after: func(redis.Cmder, error) error { panic("oh no") }})
+	for _, ctx := range []context.Context{t.Context(), context.Background()} {
+		_, _, err := s.Reserve(ctx, "mail:b", "1:f", time.Minute)
+		require.ErrorContains(t, err, "oh no")
+		require.ErrorContains(t, s.Complete(ctx, "mail:a", token, done(idemmail.StatusSent), time.Minute), "oh no")
+	}
+}
+
 // TestEveryCallEndsWithItsContext: the server answers nothing at all, and the
 // client knows no deadlines.
 func TestEveryCallEndsWithItsContext(t *testing.T) {
 	m := startMini(t)
-	s := redisstore.New(newClient(t, m.Addr(), func(o *redis.Options) { o.ReadTimeout = time.Minute }), redisstore.Options{})
+	s := redisstore.New(newClient(t, m.Addr(), func(o *redis.Options) { o.ReadTimeout = -1 }), redisstore.Options{})
 	reserve(t, s, "mail:first")
-	fresh := redisstore.New(newClient(t, m.Addr(), func(o *redis.Options) { o.ReadTimeout = time.Minute }), redisstore.Options{})
+	fresh := redisstore.New(newClient(t, m.Addr(), func(o *redis.Options) { o.ReadTimeout = -1 }), redisstore.Options{})
 	testEveryCallEnds(t, s, fresh, func() func() {
 		goOn := make(chan struct{})
 		m.Server().SetPreHook(func(*server.Peer, string, ...string) bool { <-goOn; return false })
@@ -248,25 +350,22 @@ func testEveryCallEnds(t *testing.T, s, fresh *redisstore.Store, hold func() (go
 	}
 }
 
-// TestATimeoutOfTheConnectionIsTheContextsEnd: with ContextTimeoutEnabled it is
-// the connection that ends the call.
+// slowTimer is a context whose deadline has passed, and which has not noticed.
+type slowTimer struct{ context.Context }
+
+func (slowTimer) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
+func (slowTimer) Done() <-chan struct{}       { return make(chan struct{}) }
+
+// TestATimeoutOfTheConnectionIsTheContextsEnd: with ContextTimeoutEnabled the
+// connection's timer may be faster than the context's.
 func TestATimeoutOfTheConnectionIsTheContextsEnd(t *testing.T) {
 	m := startMini(t)
-	s := redisstore.New(newClient(t, m.Addr(), func(o *redis.Options) { o.ContextTimeoutEnabled = true }), redisstore.Options{})
+	s := redisstore.New(newClient(t, m.Addr(), neverRepeats, func(o *redis.Options) { o.ContextTimeoutEnabled = true }), redisstore.Options{})
 	token := reserve(t, s, "mail:a")
-	goOn := make(chan struct{})
-	defer close(goOn)
-	m.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
-		if strings.HasPrefix(cmd, "EVAL") {
-			<-goOn
-		}
-		return false
-	})
-	for range 20 {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-		require.ErrorIs(t, s.Release(ctx, "mail:a", token), context.DeadlineExceeded)
-		cancel()
-	}
+	require.ErrorIs(t, s.Release(slowTimer{t.Context()}, "mail:a", token), context.DeadlineExceeded)
+	require.ErrorIs(t, s.ReleaseMany(slowTimer{t.Context()}, []idemmail.ReleaseRequest{{Key: "mail:a", Token: token}})[0], context.DeadlineExceeded)
+	_, _, err := s.Reserve(slowTimer{t.Context()}, "mail:b", "1:f", time.Minute)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 // TestAServerThatIsDown: go-redis tells of it in a pipeline's error alone, and

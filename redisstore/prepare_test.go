@@ -101,7 +101,7 @@ func TestAMissingRightShowsBeforeAnythingIsReserved(t *testing.T) {
 // and another who waits for it gets his key.
 func TestTheFirstCallersEndIsNotTheOthers(t *testing.T) {
 	m := startMini(t)
-	s := redisstore.New(newClient(t, m.Addr(), func(o *redis.Options) { o.ReadTimeout = time.Minute }), redisstore.Options{})
+	s := redisstore.New(newClient(t, m.Addr(), func(o *redis.Options) { o.ReadTimeout = -1 }), redisstore.Options{})
 	arrived, goOn := make(chan struct{}), make(chan struct{})
 	var first atomic.Bool
 	refusing(m, func(_ *server.Peer, cmd string, _ []string) bool {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -155,6 +157,26 @@ func TestUnsettledReadsNoMoreThanItLists(t *testing.T) {
 	keys, _ := listed(t, s, "mail:", 0)
 	require.Equal(t, []string{key}, keys)
 	require.Equal(t, []string{key}, w.keys)
+}
+
+// TestUnsettledLeavesOutWhatIsSettledMeanwhile settles a key between the look at
+// its first bytes and that at the whole.
+func TestUnsettledLeavesOutWhatIsSettledMeanwhile(t *testing.T) {
+	s, m := newStore(t)
+	reserve(t, s, "mail:a")
+	reserve(t, s, "mail:gone")
+	var looked atomic.Bool
+	refusing(m, func(_ *server.Peer, cmd string, _ []string) bool {
+		if cmd == "TIME" && looked.CompareAndSwap(false, true) { // the last of the commands that look at heads
+			_ = m.Set("mail:a", golden(t, "sent"))
+			m.Del("mail:gone")
+		}
+		return false
+	})
+	keys, bad := listed(t, s, "mail:", 0)
+	require.True(t, looked.Load())
+	require.Empty(t, keys)
+	require.Empty(t, bad)
 }
 
 func TestLookup(t *testing.T) {

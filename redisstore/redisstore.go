@@ -130,7 +130,8 @@ type (
 //
 // After an error, Reserve frees what it may have taken all the same: it tries
 // for up to five seconds, of which it waits for one at most before it returns.
-// A key that could not be freed in that time stays reserved for its lease.
+// A key that could not be freed in that time stays reserved for its lease; one
+// with NoExpiry, as under AtMostOnce, until an operator forgets it.
 func (s *Store) Reserve(ctx context.Context, key, fingerprint string, lease time.Duration) (string, *idemmail.Record, error) {
 	if s.refused != nil {
 		return "", nil, failure("reserve", key, s.refused)

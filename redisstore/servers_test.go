@@ -151,9 +151,10 @@ func TestRestartedServer(t *testing.T) {
 func TestHeldServer(t *testing.T) {
 	testserver.Require(t)
 	server := testserver.StartRedis(t)
-	s := redisstore.New(newClient(t, server.Addr), redisstore.Options{})
+	forever := func(o *redis.Options) { o.ReadTimeout = -1 }
+	s := redisstore.New(newClient(t, server.Addr, forever), redisstore.Options{})
 	reserve(t, s, "mail:first")
-	fresh := redisstore.New(newClient(t, server.Addr), redisstore.Options{})
+	fresh := redisstore.New(newClient(t, server.Addr, forever), redisstore.Options{})
 	testEveryCallEnds(t, s, fresh, func() func() {
 		server.Stop(t)
 		return func() { server.Continue(t) }

@@ -116,6 +116,11 @@ func testRoundTrips(t *testing.T, client redis.UniversalClient) {
 	expect(2, "reserve after that, which prepares anew")
 	holder(t, s, "mail:b")
 	expect(1, "and then not again")
+	require.NoError(t, client.ScriptFlush(ctx).Err())
+	requireNone(t, s.CompleteMany(ctx, []idemmail.CompleteRequest{{Key: "mail:b", Token: one, Record: done(idemmail.StatusSent), TTL: time.Minute}}))
+	expect(2, "complete many where the server has lost the scripts")
+	holder(t, s, "mail:b")
+	expect(2, "reserve after that")
 }
 
 func keysOf(t *testing.T, client redis.UniversalClient, pattern string) []string {
@@ -131,6 +136,24 @@ func requireNone(t *testing.T, errs []error) {
 	for i, err := range errs {
 		require.NoError(t, err, i)
 	}
+}
+
+func TestAnEndedContextSendsNothing(t *testing.T) {
+	m := startMini(t)
+	c := &trips{}
+	m.client.AddHook(c)
+	s := redisstore.New(m.client, redisstore.Options{})
+	token := reserve(t, s, "mail:a")
+	c.took()
+	ctx := ended(t)
+	for range 50 {
+		require.ErrorIs(t, s.Complete(ctx, "mail:a", token, done(idemmail.StatusSent), time.Minute), context.Canceled)
+		require.ErrorIs(t, s.ReleaseMany(ctx, []idemmail.ReleaseRequest{{Key: "mail:a", Token: token}})[0], context.Canceled)
+		_, _, err := s.Reserve(ctx, "mail:b", "1:f", time.Minute)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	require.Equal(t, idemmail.StatePending, holder(t, s, "mail:a").State)
+	require.Equal(t, 1, c.took())
 }
 
 func TestFirstReservesPrepareOnce(t *testing.T) {
