@@ -19,6 +19,7 @@ func TestDependencies(t *testing.T) {
 	}{
 		{".", nil},
 		{"storetest", []string{"github.com/idemmail/idemmail"}},
+		{"mailtest", []string{"github.com/idemmail/idemmail"}},
 	} {
 		t.Run(pkg.folder, func(t *testing.T) {
 			files, err := filepath.Glob(filepath.Join(pkg.folder, "*.go"))

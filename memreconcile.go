@@ -3,6 +3,7 @@ package idemmail
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"iter"
 	"strings"
 	"time"
@@ -66,13 +67,16 @@ func (s *MemStore) Unsettled(ctx context.Context, prefix string, olderThan time.
 	}
 }
 
-// Resolve implements [Reconciler]. It refuses a nil receipt.
+// Resolve implements [Reconciler].
 func (s *MemStore) Resolve(ctx context.Context, e Entry, r *Receipt, ttl time.Duration) error {
 	if err := checkContext(ctx); err != nil {
 		return err
 	}
-	if err := checkDone(StateDone, r); err != nil {
-		return err
+	if r == nil {
+		r = &Receipt{Status: StatusSent}
+	}
+	if r.Status != StatusSent {
+		return fmt.Errorf("idemmail: MemStore: only a receipt of status sent resolves a key, not %q", r.Status)
 	}
 	if err := checkLifetime("TTL", ttl); err != nil {
 		return err
@@ -87,7 +91,7 @@ func (s *MemStore) Resolve(ctx context.Context, e Entry, r *Receipt, ttl time.Du
 	}
 	s.unfile(held)
 	held.token = rand.Text()
-	held.receipt, held.unknown = receipt, r.Status == StatusUnknown
+	held.receipt, held.unknown = receipt, false
 	s.file(held, now, ttl)
 	return nil
 }

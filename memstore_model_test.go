@@ -257,6 +257,7 @@ func runMemModel(t *testing.T, seed uint64) {
 				break
 			}
 			r, ttl := receipt(), duration()
+			r.Status = idemmail.StatusSent
 			same("Resolve", want, s.Resolve(ctx, e, r, ttl))
 			if held != nil {
 				token := lookup(t, s, key).Token

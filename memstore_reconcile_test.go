@@ -287,11 +287,16 @@ func TestMemStoreChanged(t *testing.T) {
 			require.Equal(t, before, lookup(t, s, "k"))
 		})
 	}
-	t.Run("without a receipt", func(t *testing.T) {
-		s, _ := newMemStore(0)
-		mustReserve(t, s, "k", "fp", time.Hour)
-		e := lookup(t, s, "k")
-		require.ErrorContains(t, s.Resolve(t.Context(), *e, nil, time.Hour), "without a receipt")
+}
+
+func TestMemStoreResolvesAsSentAlone(t *testing.T) {
+	s, _ := newMemStore(0)
+	mustReserve(t, s, "k", "fp", time.Hour)
+	e := lookup(t, s, "k")
+	for _, status := range []idemmail.Status{idemmail.StatusUnknown, idemmail.StatusFailed, ""} {
+		require.Error(t, s.Resolve(t.Context(), *e, &idemmail.Receipt{Status: status}, time.Hour))
 		require.Equal(t, e, lookup(t, s, "k"))
-	})
+	}
+	require.NoError(t, s.Resolve(t.Context(), *e, nil, time.Hour))
+	require.Equal(t, &idemmail.Receipt{Status: idemmail.StatusSent}, lookup(t, s, "k").Record.Receipt, "a bare one")
 }

@@ -141,7 +141,7 @@ func TestMemStoreExpiredRecordIsAsIfNotThere(t *testing.T) {
 			require.Nil(t, lookup(t, s, "k"))
 			require.ErrorIs(t, s.Renew(t.Context(), "k", token, ttl), idemmail.ErrLeaseLost)
 			require.ErrorIs(t, s.Forget(t.Context(), *old), idemmail.ErrChanged)
-			require.ErrorIs(t, s.Resolve(t.Context(), *old, &idemmail.Receipt{}, ttl), idemmail.ErrChanged)
+			require.ErrorIs(t, s.Resolve(t.Context(), *old, nil, ttl), idemmail.ErrChanged)
 			require.NoError(t, s.Release(t.Context(), "k", token))
 			for range s.Unsettled(t.Context(), "", 0) {
 				t.Fatal("an expired key is listed")

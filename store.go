@@ -151,7 +151,8 @@ type Reconciler interface {
 	// Resolve keeps the key of e done with r for ttl, under a new token and
 	// with the record's fingerprint, when the key still holds e's token in e's
 	// state, within its time; otherwise it answers [ErrChanged] and changes
-	// nothing.
+	// nothing. A nil r means a bare receipt of status sent. One of any other
+	// status is refused with an error, and nothing is changed.
 	Resolve(ctx context.Context, e Entry, r *Receipt, ttl time.Duration) error
 
 	// Forget frees the key of e, when it still holds e's token in e's state,

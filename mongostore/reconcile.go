@@ -119,6 +119,9 @@ func (s *Store) Resolve(ctx context.Context, e idemmail.Entry, r *idemmail.Recei
 	if r == nil {
 		r = &idemmail.Receipt{Status: idemmail.StatusSent}
 	}
+	if r.Status != idemmail.StatusSent {
+		return fmt.Errorf("mongostore: resolve %q: only a receipt of status sent resolves a key, not %q", e.Key, r.Status)
+	}
 	receipt, err := bson.Marshal(r) // as in document.encode
 	if err == nil {
 		err = checkLife(ttl)

@@ -104,6 +104,9 @@ func (s *Store) Resolve(ctx context.Context, e idemmail.Entry, r *idemmail.Recei
 	if r == nil {
 		r = &idemmail.Receipt{Status: idemmail.StatusSent}
 	}
+	if r.Status != idemmail.StatusSent {
+		return failure("resolve", e.Key, fmt.Errorf("only a receipt of status sent resolves a key, not %q", r.Status))
+	}
 	args, err := resolveArgs(e, rand.Text(), r, ttl)
 	if err != nil {
 		return failure("resolve", e.Key, err)
