@@ -11,6 +11,9 @@
 // A new Transport sends every message. [Transport.Next] says what becomes of
 // the next ones instead: [Sent], [Failed], [Unknown], [Hang], [Panic], or any
 // [Answer].
+//
+// [Simulate] tries a store and a transport together: it has the processes that
+// use them crash at each step, and reports what was sent twice or lost.
 package mailtest
 
 import (
