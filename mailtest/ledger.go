@@ -181,24 +181,33 @@ func (l *ledger) delivered(p *process, key string) {
 	a.last = a.grip(p)
 }
 
-// why says why a message must not be taken again; it is empty where it may: the
-// process that sent it crashed before its receipt was kept, and its lease has
-// passed, and the promise is at least once.
+// why says why a message must not be taken again. It is empty where it may:
+// the promise is at least once, and the lease of the process that sent it has
+// passed before its receipt was kept, or that of the process which sends it now
+// and took too long.
 func (l *ledger) why(a *account, p *process) string {
-	g := a.last
+	g, mine := a.last, a.grip(p)
 	switch {
 	case g == nil:
 		return "it was sent before, without a reservation"
-	case g.settled:
-		return g.p.name + " had sent it and had settled its key"
 	case g.p == p:
 		return "it has sent it already"
 	case l.run.Options.AtMostOnce:
 		return g.p.name + " had sent it, and AtMostOnce is set"
-	case l.run.lease == idemmail.NoExpiry || g.began.most(l.run.moment()) < l.run.lease-min(l.run.margin, l.run.lease/4):
+	case mine != nil && l.outlived(mine):
+		return ""
+	case g.settled:
+		return g.p.name + " had sent it and had settled its key"
+	case !l.outlived(g):
 		return g.p.name + " had sent it and its lease has not passed"
 	}
 	return ""
+}
+
+// outlived reports whether the lease of a reservation may have passed.
+func (l *ledger) outlived(g *grip) bool {
+	lease := l.run.lease
+	return lease != idemmail.NoExpiry && g.began.most(l.run.moment()) >= lease-min(l.run.margin, lease/4)
 }
 
 // answered judges what a caller is answered.

@@ -62,7 +62,8 @@ type Simulation struct {
 // The error is nil when the promise was kept each time: no message was taken
 // twice by the provider, but after the crash of a process whose lease had
 // passed and whose receipt was not kept (with Options.AtMostOnce not even
-// then); and none was lost, that is, answered as sent though the provider
+// then), or, in real time, by one that was too slow for its lease; and none was
+// lost, that is, answered as sent though the provider
 // never took it. Otherwise it joins the first [*Fault] of each kind, which
 // errors.As finds; the report has all. The report is nil where the simulation
 // cannot be run.
@@ -113,7 +114,7 @@ const (
 	defaultTTL   = 24 * time.Hour
 	longestWait  = 10 * time.Second
 	longestLease = 366 * 24 * time.Hour
-	parallel     = 16 // runs at a time in real time: they mostly wait
+	parallel     = 32 // runs at a time in real time: they mostly wait
 )
 
 // A simulator has what all runs share.
@@ -155,7 +156,7 @@ func newSimulator(s Simulation) (*simulator, error) {
 
 	sim.margin = 2 * time.Second
 	if s.Advance == nil {
-		sim.margin = 200 * time.Millisecond
+		sim.margin = 100 * time.Millisecond
 		if sim.lease > longestWait {
 			return nil, fmt.Errorf("mailtest: Options.Lease is %v, which would be waited out for each crash: set Simulation.Advance, or a lease of %v at most", sim.lease, longestWait)
 		}
