@@ -174,7 +174,9 @@ func (k *keeper) settle(ctx context.Context, calls []*call, wanted func(*call) b
 }
 
 // persist does a step and, within the timeout and with growing pauses, does it
-// again for the calls for which it failed and may yet succeed.
+// again for the calls for which it failed and may yet succeed. No try takes all
+// of the time: one may hang on a connection that is dead without having been
+// closed, and the next gets another.
 func (k *keeper) persist(ctx context.Context, calls []*call, step func(*keeper, context.Context, []*call)) {
 	began := time.Now()
 	ctx = detach(ctx)
@@ -185,7 +187,9 @@ func (k *keeper) persist(ctx context.Context, calls []*call, step func(*keeper, 
 	}
 	left := calls
 	for pause := firstSettlePause; ; pause = min(2*pause, maxSettlePause) {
-		step(k, ctx, left)
+		trying, cancel := k.try(ctx)
+		step(k, trying, left)
+		cancel()
 		if left = unfinished(left); len(left) == 0 || k.inProcess || !sleep(ctx, pause) {
 			break
 		}
@@ -193,6 +197,16 @@ func (k *keeper) persist(ctx context.Context, calls []*call, step func(*keeper, 
 	for _, c := range calls {
 		c.inStore += time.Since(began)
 	}
+}
+
+// try is the context of one try of several: it leaves half of the time that is
+// left to those that follow.
+func (k *keeper) try(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, max(time.Until(deadline)/2, k.timeout/16))
 }
 
 // unfinished lists the calls whose last step failed but may yet succeed.

@@ -40,7 +40,9 @@ type Options struct {
 	TTL time.Duration
 
 	// StoreTimeout bounds each call of the store, and settling a key with all
-	// its tries. 0 means 5 seconds.
+	// its tries, of which each gets half of the time that is left. 0 means 5
+	// seconds. Keep it below a third of Lease, so that a renewal that hangs
+	// leaves time for another.
 	StoreTimeout time.Duration
 
 	// MaxSend bounds a send: when it has passed, the send's context ends and

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -273,6 +274,36 @@ func TestSettlingIsTriedAgain(t *testing.T) {
 		require.Empty(t, store.state(t, "failed"))
 		require.Equal(t, []idemmail.EventKind{idemmail.EventSent, idemmail.EventFailed}, seen.kinds())
 	})
+}
+
+// A call that hangs, on a connection that is dead without having been closed,
+// leaves time for another.
+func TestSettlingOutlivesACallThatHangs(t *testing.T) {
+	for _, hung := range []int{1, 2, 3} {
+		t.Run(strconv.Itoa(hung), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, d door) {
+				store, seen := newHookedStore(), new(observed)
+				hangs := func(ctx context.Context, n int, next func() error) error {
+					if n <= hung {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return next()
+				}
+				store.complete, store.release = hangs, hangs
+				outcome := sendsWell
+				send := d.open(t, seen.options(idemmail.Options{Store: store, StoreTimeout: time.Second}), func(ctx context.Context) (*idemmail.Receipt, error) { return outcome(ctx) })
+				_, err := send(t.Context(), "sent", "a")
+				require.NoError(t, err)
+				require.Equal(t, idemmail.StateDone, store.state(t, "sent"))
+				outcome = failsSurely
+				_, err = send(t.Context(), "failed", "a")
+				require.ErrorIs(t, err, errRefused)
+				require.Empty(t, store.state(t, "failed"))
+				require.Equal(t, []idemmail.EventKind{idemmail.EventSent, idemmail.EventFailed}, seen.kinds())
+			})
+		})
+	}
 }
 
 // An answer that was lost is asked for again: the second complete under the
