@@ -2,6 +2,7 @@
 package faults_test
 
 import (
+	"log/slog"
 	"os"
 	"testing"
 
@@ -16,3 +17,5 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
+
+var discard = slog.New(slog.DiscardHandler)
