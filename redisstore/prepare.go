@@ -88,39 +88,24 @@ func (s *Store) unprepare() {
 func (s *Store) probe(ctx context.Context, key string) error {
 	token := rand.Text()
 	key += probeMark + token
-	keys := []string{key}
-	value := pendingValue(token, "", 0)
-	set := redis.SetArgs{Mode: "NX", Get: true, TTL: probeLife}
-	record := idemmail.Record{State: idemmail.StateDone, Receipt: &idemmail.Receipt{Status: idemmail.StatusSent}}
-	entry := idemmail.Entry{Token: token, Record: record}
-
-	renewal, err := renewArgs(token, probeLife)
+	args, err := probeArgs(token)
 	if err != nil {
-		return err
+		return fmt.Errorf("prepare: %w", err)
 	}
-	completion, err := completeArgs(token, record, probeLife)
-	if err != nil {
-		return err
-	}
-	resolution, err := resolveArgs(entry, token, record.Receipt, probeLife)
-	if err != nil {
-		return err
-	}
-	removal := freeArgs(token, idemmail.StateDone)
-
-	type outcome struct{ taken, held, scripts reply }
 	o, err := await(ctx, func() outcome {
+		value, set := pendingValue(token, "", 0), redis.SetArgs{Mode: "NX", Get: true, TTL: probeLife}
+		keys := []string{key}
 		sent := time.Now()
 		pipe := s.client.Pipeline()
 		taken := pipe.SetArgs(ctx, key, value, set)
 		held := pipe.SetArgs(ctx, key, value, set)
 		lookup := lookupScript.Eval(ctx, pipe, keys)
 		scripts := []*redis.Cmd{
-			renewScript.Eval(ctx, pipe, keys, renewal...),
-			completeScript.Eval(ctx, pipe, keys, completion...),
-			resolveScript.Eval(ctx, pipe, keys, resolution...),
-			freeScript.Eval(ctx, pipe, keys, removal...),
-			freeScript.EvalSha(ctx, pipe, keys, removal...),
+			renewScript.Eval(ctx, pipe, keys, args.renew...),
+			completeScript.Eval(ctx, pipe, keys, args.complete...),
+			resolveScript.Eval(ctx, pipe, keys, args.resolve...),
+			freeScript.Eval(ctx, pipe, keys, args.free...),
+			freeScript.EvalSha(ctx, pipe, keys, args.free...),
 		}
 		cmds := []redis.Cmder{taken, held, lookup}
 		for _, cmd := range scripts {
@@ -128,35 +113,61 @@ func (s *Store) probe(ctx context.Context, key string) error {
 		}
 		execute(ctx, pipe, cmds)
 
-		o := outcome{taken: reply{err: taken.Err()}, scripts: reply{err: lookup.Err()}}
+		o := outcome{taken: taken.Err(), scripts: lookup.Err()}
 		o.held.value, o.held.err = held.Result()
 		for _, cmd := range scripts {
-			if o.scripts.err == nil {
-				o.scripts = s.read(cmd, sent)
+			if o.scripts == nil {
+				o.scripts = s.read(cmd, sent).err
 			}
 		}
 		return o
 	}, nil)
+	if err == nil {
+		err = o.judge(ctx, token)
+	}
 	if err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
+	return nil
+}
 
-	// The client may have repeated the pipeline: the first answer may be the
-	// probe's own record.
-	for _, r := range []reply{o.taken, o.held} {
+// probeArgs are the arguments of the scripts of a probe.
+func probeArgs(token string) (args struct{ renew, complete, resolve, free []any }, err error) {
+	record := idemmail.Record{State: idemmail.StateDone, Receipt: &idemmail.Receipt{Status: idemmail.StatusSent}}
+	entry := idemmail.Entry{Token: token, Record: record}
+	var errs [3]error
+	args.renew, errs[0] = renewArgs(token, probeLife)
+	args.complete, errs[1] = completeArgs(token, record, probeLife)
+	args.resolve, errs[2] = resolveArgs(entry, token, record.Receipt, probeLife)
+	args.free = freeArgs(token, record.State)
+	return args, errors.Join(errs[:]...)
+}
+
+// An outcome is what a probe was answered.
+type outcome struct {
+	taken   error // of the SET that takes the key
+	held    reply // to the SET that finds it held
+	scripts error // the first of one
+}
+
+// judge says what is wrong with the server. The client may have repeated the
+// pipeline by itself, so the first SET may have found the probe's own record,
+// and the scripts may have found it in any state.
+func (o outcome) judge(ctx context.Context, token string) error {
+	for _, err := range []error{o.taken, o.held.err} {
 		switch {
-		case errors.Is(r.err, redis.Nil):
-		case redis.HasErrorPrefix(r.err, "syntax error"):
-			return fmt.Errorf("prepare: the server refuses SET with NX and GET, Redis 7.0 or later or Valkey is needed: %w: %w", errors.ErrUnsupported, r.err)
-		case r.err != nil:
-			return fmt.Errorf("prepare: %w", explain(ctx, r.err))
+		case err == nil, errors.Is(err, redis.Nil):
+		case redis.HasErrorPrefix(err, "syntax error"):
+			return fmt.Errorf("the server refuses SET with NX and GET, Redis 7.0 or later or Valkey is needed: %w: %w", errors.ErrUnsupported, err)
+		default:
+			return explain(ctx, err)
 		}
 	}
 	if holder, _, _, err := parse(o.held.value); err != nil || holder != token {
-		return fmt.Errorf("prepare: the server, or a proxy before it, does not answer SET with NX and GET with what holds the key: %w", errors.ErrUnsupported)
+		return fmt.Errorf("the server, or a proxy before it, does not answer SET with NX and GET with what holds the key: %w", errors.ErrUnsupported)
 	}
-	if o.scripts.err != nil {
-		return fmt.Errorf("prepare: %w", explain(ctx, o.scripts.err))
+	if o.scripts != nil {
+		return explain(ctx, o.scripts)
 	}
 	return nil
 }

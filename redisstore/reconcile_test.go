@@ -49,6 +49,7 @@ func TestUnsettled(t *testing.T) {
 	reserve(t, s, "mail:young") // after an answer that told the time
 	require.NoError(t, m.Set("mail:foreign", "foreign"))
 	m.HSet("mail:hash", "f", "v")
+	require.NoError(t, m.Set("mail:x\x00idemmail-probe-ABC", golden(t, "pending"))) // another process prepares
 	m.advance(2 * time.Second)
 
 	keys, bad := listed(t, s, "mail:", 0)

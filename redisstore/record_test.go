@@ -113,6 +113,7 @@ func TestDamagedValuesAreBadRecords(t *testing.T) {
 		"fingerprint too short": head + "3:ABC 9:1:f",
 		"no receipt":            head + "3:ABC 3:1:f",
 		"null receipt":          head + "3:ABC 3:1:f null",
+		"no receipt at all":     "idm1 d- 1753000000123456 " + "3:ABC 3:1:f null",
 		"truncated receipt":     head + `3:ABC 3:1:f {"status":"sent`,
 		"more than a receipt":   head + `3:ABC 3:1:f {"status":"sent"} {}`,
 		"receipt of a type":     head + `3:ABC 3:1:f {"status":7}`,

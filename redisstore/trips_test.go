@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -135,6 +136,43 @@ func requireNone(t *testing.T, errs []error) {
 	t.Helper()
 	for i, err := range errs {
 		require.NoError(t, err, i)
+	}
+}
+
+// bulk is a transport that takes many messages at once.
+type bulk struct{}
+
+func (bulk) Send(context.Context, *idemmail.Message) (*idemmail.Receipt, error) { return nil, nil }
+
+func (bulk) SendMany(_ context.Context, msgs []*idemmail.Message) []idemmail.Result {
+	return make([]idemmail.Result, len(msgs))
+}
+
+func TestRoundTripsOfSends(t *testing.T) {
+	m := startMini(t)
+	c := &trips{}
+	m.client.AddHook(c)
+	transport, err := idemmail.New(bulk{}, idemmail.Options{Store: redisstore.New(m.client, redisstore.Options{}), Namespace: "mail"})
+	require.NoError(t, err)
+	send := func(key string) {
+		_, err := transport.Send(t.Context(), &idemmail.Message{IdempotencyKey: key})
+		require.NoError(t, err)
+	}
+	send("first")
+	c.took()
+	send("a")
+	require.Equal(t, 2, c.took(), "a send")
+	send("a")
+	require.Equal(t, 1, c.took(), "a replay")
+	msgs := make([]*idemmail.Message, 100)
+	for i := range msgs {
+		msgs[i] = &idemmail.Message{IdempotencyKey: "many" + strconv.Itoa(i)}
+	}
+	for trips := 2; trips > 0; trips-- {
+		for _, r := range transport.SendMany(t.Context(), msgs) {
+			require.NoError(t, r.Err)
+		}
+		require.Equal(t, trips, c.took(), "many sends, then their replays")
 	}
 }
 
