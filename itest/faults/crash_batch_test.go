@@ -14,11 +14,13 @@ import (
 // A batch goes one message after another: a sender that is killed in the middle
 // of one repeats nothing that was kept, and abandons one key.
 func TestCrashInTheMiddleOfABatch(t *testing.T) {
+	t.Parallel()
 	for _, c := range []crash{
 		{name: "mid-send", provider: underWay, delivered: 0, later: goes, onceLater: abandoned},
 		{name: "after the provider's accept", provider: accepted, delivered: 1, later: goes, onceLater: abandoned},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			backend.EachShared(t, func(t *testing.T, s *backend.Server) {
 				mails := startProvider(t)
 				config := worker.Config{URL: s.URL, Namespace: "batch", Modes: crashModes, SMTP: mails.addr}

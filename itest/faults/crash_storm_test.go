@@ -17,6 +17,7 @@ import (
 // TestKilledAtAnyMoment runs a job of many messages in processes that are killed
 // at random moments, until one comes through.
 func TestKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
 	backend.EachShared(t, func(t *testing.T, s *backend.Server) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)

@@ -92,6 +92,7 @@ func crashKey(c crash, mode string) string { return c.name + "/" + mode }
 // TestCrashes kills senders with SIGKILL at every step, and has another process
 // run their jobs.
 func TestCrashes(t *testing.T) {
+	t.Parallel()
 	backend.EachShared(t, func(t *testing.T, s *backend.Server) {
 		mails := startProvider(t)
 		store := backend.Open(t, s.URL)

@@ -2,6 +2,7 @@
 package faults_test
 
 import (
+	"flag"
 	"log/slog"
 	"os"
 	"testing"
@@ -14,6 +15,12 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv(worker.ConfigEnv) != "" {
 		os.Exit(worker.Main())
+	}
+	// The tests wait most of the time: more of them at a time than there are
+	// processors.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

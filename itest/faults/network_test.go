@@ -85,6 +85,7 @@ type experience struct {
 // TestNetworkFaults has each fault befall each command of the store once: it
 // costs nobody his mail, and doubles none.
 func TestNetworkFaults(t *testing.T) {
+	t.Parallel()
 	backend.EachShared(t, func(t *testing.T, s *backend.Server) {
 		for c, e := range befallAll(t, s, cellsOf(commands, faults, false), 1) {
 			t.Run(c.String(), func(t *testing.T) { c.assertHarmless(t, e) })
@@ -96,6 +97,7 @@ func TestNetworkFaults(t *testing.T) {
 // is over. What could not be kept or freed waits for the end of the lease, and
 // with AtMostOnce for an operator.
 func TestNetworkFaultsThatLast(t *testing.T) {
+	t.Parallel()
 	lasting := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
 		return f.name != "request lost, reset" && f.name != "answer lost, reset" && f.name != "answer lost, half-open"
 	})

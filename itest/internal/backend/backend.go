@@ -47,9 +47,10 @@ type Server struct {
 	URL  string // for Open and Dial
 	Addr string // within URL, where a proxy's may stand instead; empty: there is no network in between
 
-	// What can be done to the server's process; nil where it cannot.
-	Hold, Continue func(t testing.TB) // while it is held, connections stay and nothing is answered
-	Kill, Restart  func(t testing.TB) // a crash, which loses nothing that was confirmed
+	// What can be done to the server's process; nil where it cannot. While it
+	// is held, connections stay and nothing is answered. Killing is a crash;
+	// a server that can be restarted has lost nothing that it had confirmed.
+	Hold, Continue, Kill, Restart func(t testing.TB)
 }
 
 // Shared reports whether other processes can open the URL.

@@ -27,6 +27,7 @@ func startMongo(t testing.TB) *Server {
 	}
 	s.Addr = strings.TrimPrefix(m.URI, "mongodb://")
 	s.Hold, s.Continue = holding(m.Process)
+	s.Kill = func(testing.TB) { _ = m.Process.Kill() } // the stand-in keeps everything in memory
 	return s
 }
 
@@ -44,10 +45,12 @@ func drop(t testing.TB, uri, database string) {
 	_ = client.Disconnect(ctx)
 }
 
-// dialMongo opens a store on a client with the defaults of its makers.
+// dialMongo opens a store on a client with the defaults of its makers, but for
+// the time after which the driver takes the connection for dead by which it
+// watches the server: 30 seconds, in which it sends nothing.
 func dialMongo(url string) (Store, func(), error) {
 	uri, database, _ := strings.Cut(url, "#")
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetConnectTimeout(2 * time.Second))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,103 @@
+package faults_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idemmail/idemmail"
+	"github.com/idemmail/idemmail/internal/testserver"
+	"github.com/idemmail/idemmail/itest/internal/backend"
+	"github.com/idemmail/idemmail/redisstore"
+)
+
+// An outage is longer than StoreTimeout, so that calls do fail in it.
+const outage = loadTimeout * 3 / 2
+
+// TestServerOutages lets two senders work on the same messages while the server
+// of their store goes away and comes back.
+func TestServerOutages(t *testing.T) {
+	t.Parallel()
+	backend.EachShared(t, func(t *testing.T, s *backend.Server) {
+		if s.Addr == "" {
+			t.Skip("there is no server")
+		}
+		p := startProxy(t, s.Addr)
+		two := []idemmail.Store{backend.Open(t, s.Through(p.addr)), backend.Open(t, s.Through(p.addr))}
+		run := func(name string, possible bool, fault func(t testing.TB)) {
+			t.Run(name, func(t *testing.T) {
+				if !possible {
+					t.Skip("this server cannot do that")
+				}
+				l := newLoad(t, two...)
+				l.run(t, fault)
+				l.assertOnce(t)
+			})
+		}
+		run("slow", true, func(testing.TB) {
+			p.spoil("", fault{delay: loadTimeout / 4}, -1)
+			time.Sleep(outage)
+			p.mend()
+		})
+		run("cut off", true, func(testing.TB) {
+			p.sever()
+			time.Sleep(outage)
+			p.mend()
+		})
+		run("unreachable, connections stay", true, func(testing.TB) {
+			p.spoil("", fault{request: none, end: hangs}, -1)
+			time.Sleep(outage)
+			p.mend()
+		})
+		run("held", s.Hold != nil, func(t testing.TB) {
+			s.Hold(t)
+			time.Sleep(outage)
+			s.Continue(t)
+		})
+		run("killed and restarted", s.Kill != nil && s.Restart != nil, func(t testing.TB) {
+			s.Kill(t)
+			time.Sleep(outage)
+			s.Restart(t)
+		})
+		run("killed and restarted at once", s.Kill != nil && s.Restart != nil, func(t testing.TB) {
+			s.Kill(t)
+			s.Restart(t)
+		})
+		if s.Kill != nil && s.Restart == nil {
+			t.Run("killed", func(t *testing.T) {
+				l := newLoad(t, two...)
+				l.giveUp, l.keys = true, l.keys[:100]
+				l.run(t, s.Kill)
+				l.assertReported(t)
+			})
+		}
+	})
+}
+
+// TestFailover has a replica take over that has not heard of the newest
+// reservations and receipts, although they were confirmed: their messages may
+// go twice, which is counted, but none is lost and no key is stuck.
+func TestFailover(t *testing.T) {
+	testserver.Require(t)
+	t.Parallel()
+	sentinels := testserver.StartRedisSentinels(t)
+	open := func() idemmail.Store {
+		client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: sentinels.Name, SentinelAddrs: sentinels.Addrs()})
+		t.Cleanup(func() { client.Close() })
+		return redisstore.New(client, redisstore.Options{})
+	}
+	l := newLoad(t, open(), open())
+	l.run(t, func(t testing.TB) {
+		sentinels.Replica.Stop(t)
+		_, err := sentinels.Master.Do("CLIENT", "KILL", "TYPE", "replica")
+		require.NoError(t, err)
+		l.await(t, len(l.keys)/2) // confirmed by the master alone
+		sentinels.Master.Kill()
+		sentinels.Replica.Continue(t)
+		sentinels.FailOver(t)
+	})
+	l.assertNoneLost(t)
+	t.Logf("%d messages, %d delivered twice within a live lease: their reservations or receipts were lost", len(l.keys), l.doubles())
+}
