@@ -5,6 +5,7 @@ package backend
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,16 +83,23 @@ func Dial(url string) (store Store, hangUp func(), err error) {
 	return nil, nil, fmt.Errorf("no store has URLs like %q", url)
 }
 
-// Each runs a test over every store, two or more at a time: over miniredis only
-// where real servers are not wanted.
+// Wanted are the stores that tests run over here: not miniredis where real
+// servers are wanted.
+func Wanted() []Backend {
+	return slices.DeleteFunc(slices.Clone(All), func(b Backend) bool {
+		return b.Name == "miniredis" && os.Getenv("IDEMMAIL_TEST_SERVERS") == "1"
+	})
+}
+
+// Each runs a test over every store that is wanted, several at a time.
 func Each(t *testing.T, test func(t *testing.T, s *Server)) { each(t, "", test) }
 
 // EachShared is Each over the stores that several processes can share.
 func EachShared(t *testing.T, test func(t *testing.T, s *Server)) { each(t, "memory", test) }
 
 func each(t *testing.T, except string, test func(t *testing.T, s *Server)) {
-	for _, b := range All {
-		if b.Name == except || b.Name == "miniredis" && os.Getenv("IDEMMAIL_TEST_SERVERS") == "1" {
+	for _, b := range Wanted() {
+		if b.Name == except {
 			continue
 		}
 		t.Run(b.Name, func(t *testing.T) {

@@ -92,6 +92,7 @@ type message struct {
 	Subject string
 	SendAt  time.Time
 	Stop    bool // at Config.StopAt
+	Deaf    bool // the transport does not heed its context
 }
 
 // A note is a line from a worker.

@@ -132,6 +132,7 @@ type Message struct {
 	Subject string // tells one message from another under a key
 	SendAt  time.Time
 	Stop    bool // at Config.StopAt
+	Deaf    bool // the transport does not heed its context: End must be called
 }
 
 // Send has the worker send a message in a mode of its own.
@@ -154,7 +155,7 @@ func (w *Worker) begin(r request, ms ...Message) []*Send {
 		}
 		w.sends = append(w.sends, s)
 		sends[i] = s
-		r.Send = append(r.Send, message{ID: s.id, Key: m.Key, Subject: m.Subject, SendAt: m.SendAt, Stop: m.Stop})
+		r.Send = append(r.Send, message{ID: s.id, Key: m.Key, Subject: m.Subject, SendAt: m.SendAt, Stop: m.Stop, Deaf: m.Deaf})
 	}
 	w.mu.Unlock()
 	w.tell(r)
