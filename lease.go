@@ -122,6 +122,10 @@ func (h *hold) ended() bool {
 // store failed, so that there are more tries before the lease ends.
 func (h *hold) renew() {
 	g, ctx := h.guard, detach(h.caller)
+	if !h.limit.IsZero() { // a renewal that hangs holds up no more than itself
+		limit := time.AfterFunc(time.Until(h.limit), func() { h.cancel(errMaxSend) })
+		defer limit.Stop()
+	}
 	var leased []*call
 	for _, c := range h.calls {
 		if c.token != "" && !c.lost {

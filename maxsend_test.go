@@ -85,3 +85,36 @@ func TestMaxSendStopsRenewal(t *testing.T) {
 		})
 	})
 }
+
+// A renewal that hangs does not let the send go on for longer.
+func TestMaxSendPassesWhileARenewalHangs(t *testing.T) {
+	throughDoors(t, func(t *testing.T, d door) {
+		synctest.Test(t, func(t *testing.T) {
+			store := hangingRenewals{idemmail.NewMemStore(idemmail.MemStoreOptions{})}
+			send := d.open(t, idemmail.Options{Store: store, Lease: 30 * time.Second, MaxSend: 11 * time.Second}, func(ctx context.Context) (*idemmail.Receipt, error) {
+				began := time.Now()
+				<-ctx.Done()
+				require.Equal(t, 11*time.Second, time.Since(began))
+				return nil, errVague
+			})
+			r, err := send(t.Context(), "k", "a")
+			requireAborted(t, r, err, context.DeadlineExceeded, errVague)
+		})
+	})
+}
+
+// hangingRenewals is a store that renews no lease in its time.
+type hangingRenewals struct{ *idemmail.MemStore }
+
+func (s hangingRenewals) Renew(ctx context.Context, _, _ string, _ time.Duration) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s hangingRenewals) RenewMany(ctx context.Context, reqs []idemmail.RenewRequest) []error {
+	errs := make([]error, len(reqs))
+	for i, r := range reqs {
+		errs[i] = s.Renew(ctx, r.Key, r.Token, r.Lease)
+	}
+	return errs
+}
