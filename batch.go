@@ -158,9 +158,7 @@ func (g *Guard) follow(ctx context.Context, c *call) {
 	first := c.first
 	switch {
 	case first.held != nil:
-		held := *first.held
-		held.Receipt = held.Receipt.clone()
-		g.answerFrom(ctx, c, &held)
+		g.answerFrom(ctx, c, first.held.clone())
 	case !sameFingerprint(first.fingerprint, c.fingerprint):
 		g.refuse(c, CodeKeyReused, nil)
 	default:

@@ -60,8 +60,9 @@ func bounded[T any](ctx context.Context, timeout time.Duration, do func(context.
 }
 
 // A boundedStore is a store each of whose calls is bounded. The receipts that
-// it passes on are copies: a store that was left behind may still read them
-// when their caller has changed his.
+// it passes on, in and out, are copies: a store that was left behind may still
+// read them when their caller has changed his, and one that answers what it
+// keeps must not find it changed.
 type boundedStore struct {
 	store   Store
 	timeout time.Duration
@@ -77,7 +78,7 @@ func (s boundedStore) Reserve(ctx context.Context, key, fingerprint string, leas
 	if err != nil {
 		return "", nil, err
 	}
-	return r.Token, r.Held, r.Err
+	return r.Token, r.Held.clone(), r.Err
 }
 
 func (s boundedStore) Complete(ctx context.Context, key, token string, rec Record, ttl time.Duration) error {
@@ -129,6 +130,9 @@ func (s boundedBatch) ReserveMany(ctx context.Context, reqs []ReserveRequest) []
 		}
 	})
 	if err == nil && len(results) == len(reqs) {
+		for i := range results {
+			results[i].Held = results[i].Held.clone()
+		}
 		return results
 	}
 	for i := range min(len(results), len(reqs)) {

@@ -58,6 +58,32 @@ func TestReceiptsAreCopies(t *testing.T) {
 	}
 }
 
+// A store of somebody else's that answers what it keeps, and no copy of it,
+// does not find that changed. The race detector looks on.
+func TestStoreThatAnswersWhatItKeeps(t *testing.T) {
+	throughDoors(t, func(t *testing.T, d door) {
+		kept := &idemmail.Record{State: idemmail.StateDone, Receipt: acceptedReceipt(statusSent)}
+		for name, store := range map[string]idemmail.Store{
+			"Store":      held{newShelf().mem, func(string) *idemmail.Record { return kept }},
+			"BatchStore": &endingStore{MemStore: newShelf().mem, held: kept, end: func() {}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				send := d.open(t, idemmail.Options{Store: store}, notToBeSent(t))
+				var wg sync.WaitGroup
+				for range 4 {
+					wg.Go(func() {
+						r, err := send(t.Context(), "k", "a")
+						requireReplay(t, r, err)
+						spoil(r)
+					})
+				}
+				wg.Wait()
+				require.Equal(t, acceptedReceipt(statusSent), kept.Receipt)
+			})
+		}
+	})
+}
+
 // copyOf is a copy of a receipt that shares nothing with it.
 func copyOf(r *idemmail.Receipt) idemmail.Receipt {
 	c := *r

@@ -29,6 +29,16 @@ type Record struct {
 	Age time.Duration
 }
 
+// clone returns a copy that shares nothing with r.
+func (r *Record) clone() *Record {
+	if r == nil {
+		return nil
+	}
+	c := *r
+	c.Receipt = r.Receipt.clone()
+	return &c
+}
+
 // A Store keeps the keys. It does three things, each one atomic step on the
 // store itself: reading first and writing after is not enough, since two
 // processes may read at the same time.

@@ -36,9 +36,7 @@ func (g *Guard) stand(ctx context.Context, c *call, l *line, patience <-chan tim
 	case <-patience:
 		return false
 	case <-l.answered:
-		held := *l.answer
-		held.Receipt = held.Receipt.clone()
-		g.answerFrom(ctx, c, &held)
+		g.answerFrom(ctx, c, l.answer.clone())
 		return c.kind == EventInFlight
 	case <-l.turn:
 	}
@@ -76,10 +74,9 @@ func (g *Guard) ask(ctx context.Context, c *call, l *line, patience <-chan time.
 			c.undecide()
 			return false
 		case c.held != nil:
-			held := *c.held
-			held.Receipt = held.Receipt.clone() // the caller may change his
+			held := c.held.clone() // the caller may change his
 			if g.answerFrom(ctx, c, c.held); c.kind != EventInFlight {
-				g.lines.answer(c.key, l, &held)
+				g.lines.answer(c.key, l, held)
 				return true
 			}
 		default:
