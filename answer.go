@@ -139,7 +139,9 @@ func (g *Guard) fill(c *call, r *Receipt) {
 	if r.MessageID == "" {
 		r.MessageID = c.messageID
 	}
-	if r.At.IsZero() {
+	// A time that was reckoned wrongly, from milliseconds as if they were
+	// seconds say, has no form that every store keeps.
+	if year := r.At.UTC().Year(); r.At.IsZero() || year < 1 || year > 9999 {
 		r.At = time.Now()
 	}
 	tidy(r)

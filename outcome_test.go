@@ -2,6 +2,7 @@ package idemmail_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -175,6 +176,21 @@ func TestOutcomeFillsTheReceipt(t *testing.T) {
 			require.False(t, r.At.Before(before))
 			require.False(t, r.At.After(time.Now()))
 			s.requireKept(t, "k", r, doorTTL)
+		})
+
+		t.Run("a time that not every store can keep", func(t *testing.T) {
+			for _, at := range []time.Time{
+				time.Unix(time.Now().UnixMilli(), 0), // in the year 58000 or so
+				time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -60*60)),
+				time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
+			} {
+				before := time.Now().Truncate(time.Millisecond)
+				r, err := d.open(t, idemmail.Options{}, answers(&idemmail.Receipt{At: at}, nil))(t.Context(), "k", "a")
+				requireFirst(t, r, err)
+				require.WithinRange(t, r.At, before, time.Now())
+				_, err = json.Marshal(r)
+				require.NoError(t, err)
+			}
 		})
 
 		t.Run("and nothing else", func(t *testing.T) {
