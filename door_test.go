@@ -243,7 +243,7 @@ func amongBystanders(t testing.TB, transport *idemmail.IdempotencyTransport) kno
 	return func(ctx context.Context, key, about string) (*idemmail.Receipt, error) {
 		results := transport.SendMany(ctx, []*idemmail.Message{stand(), doorMessage(key, about), stand()})
 		require.Len(t, results, 3)
-		if ctx.Err() == nil {
+		if deadline, ok := ctx.Deadline(); ctx.Err() == nil && (!ok || time.Now().Before(deadline)) {
 			for _, i := range []int{0, 2} {
 				require.NoError(t, results[i].Err, "a bystander")
 				require.Equal(t, idemmail.StatusSent, results[i].Receipt.Status, "a bystander")

@@ -88,8 +88,8 @@ func (g *Guard) admit(ctx context.Context, c *call) bool {
 	switch {
 	case err != nil:
 		g.refuse(c, CodeInvalidKey, err)
-	case ctx.Err() != nil:
-		g.refuse(c, CodeNotBegun, ctx.Err())
+	case ended(ctx) != nil:
+		g.refuse(c, CodeNotBegun, ended(ctx))
 	default:
 		c.storeKey = g.storeKey(c.key)
 		return true
@@ -104,10 +104,10 @@ var errKeyRequired = errors.New("message has no idempotency key, and Options.Req
 // sent, and returns the others. The slice that it is given is used up.
 func (g *Guard) reserve(ctx context.Context, calls []*call) (going []*call) {
 	g.keeper.reserve(ctx, calls, g.lease())
-	if ctx.Err() != nil {
+	if err := ended(ctx); err != nil {
 		for _, c := range calls {
 			c.held = nil // too late to be judged from it
-			g.refuse(c, CodeNotBegun, ctx.Err())
+			g.refuse(c, CodeNotBegun, err)
 		}
 		g.settle(ctx, calls)
 		return nil
@@ -147,13 +147,26 @@ func (g *Guard) deliver(ctx context.Context, calls []*call, send func(context.Co
 	hold, sending := g.hold(ctx, calls)
 	defer hold.end()
 	send(sending)
-	var ended error
+	why := ended(sending)
 	if sending.Err() != nil {
-		ended = context.Cause(sending)
+		why = context.Cause(sending)
 	}
 	for _, c := range calls {
-		g.weigh(c, ended)
+		g.weigh(c, why)
 	}
+}
+
+// ended is ctx.Err(), but takes a deadline for passed as soon as it is: a
+// connection that has the same deadline may fail a moment before the context
+// does.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // settle keeps or frees the keys that the calls hold, and reports the calls.

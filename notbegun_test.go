@@ -3,6 +3,7 @@ package idemmail_test
 import (
 	"context"
 	"errors"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -90,6 +91,35 @@ func TestContextDoneBetweenReservationAndSend(t *testing.T) {
 		})
 	}
 }
+
+// A store's connection that has the context's deadline may fail a moment before
+// the context ends: that is not the store's failure, and FailOpen does not go
+// past it.
+func TestDeadlinePassedThoughTheContextHasNotEnded(t *testing.T) {
+	for name, err := range map[string]error{"the reserve failed": os.ErrDeadlineExceeded, "the key was free": nil} {
+		t.Run(name, func(t *testing.T) {
+			throughDoors(t, func(t *testing.T, d door) {
+				for _, failOpen := range []bool{false, true} {
+					shelf := newShelf()
+					ctx := &tardyContext{Context: t.Context(), deadline: time.Now().Add(time.Hour)}
+					store := &endingStore{MemStore: shelf.mem, end: func() { ctx.deadline = time.Now() }, err: err}
+					send := d.open(t, idemmail.Options{Store: store, FailOpen: failOpen}, notToBeSent(t))
+					r, err := send(ctx, "k", "a")
+					requireNotBegun(t, r, err, context.DeadlineExceeded)
+					shelf.requireFree(t, "k")
+				}
+			})
+		})
+	}
+}
+
+// tardyContext does not end when its deadline passes, as a busy machine's may.
+type tardyContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c *tardyContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // endingStore ends its caller's context as it reserves the key k.
 type endingStore struct {

@@ -62,12 +62,14 @@ func (g *Guard) ask(ctx context.Context, c *call, l *line, patience <-chan time.
 		}
 		timer.Stop()
 
-		if ctx.Err() == nil {
+		gone := ended(ctx)
+		if gone == nil {
 			g.keeper.reserve(ctx, c.one(), g.lease())
+			gone = ended(ctx)
 		}
 		switch {
-		case ctx.Err() != nil:
-			g.refuse(c, CodeInFlight, ctx.Err())
+		case gone != nil:
+			g.refuse(c, CodeInFlight, gone)
 			g.giveUp(ctx, c)
 			return false
 		case c.token != "":

@@ -214,6 +214,20 @@ func TestAborted(t *testing.T) {
 		})
 	})
 
+	t.Run("by the caller's deadline, which the context has yet to notice", func(t *testing.T) {
+		throughDoors(t, func(t *testing.T, d door) {
+			s := newShelf()
+			ctx := &tardyContext{Context: t.Context(), deadline: time.Now().Add(time.Hour)}
+			send := d.open(t, idemmail.Options{Store: s.store}, func(context.Context) (*idemmail.Receipt, error) {
+				ctx.deadline = time.Now()
+				return nil, errVague // of a connection that had the same deadline
+			})
+			r, err := send(ctx, "k", "a")
+			requireAborted(t, r, err, context.DeadlineExceeded, errVague)
+			s.requireKept(t, "k", r, doorTTL)
+		})
+	})
+
 	t.Run("by MaxSend", func(t *testing.T) {
 		throughDoors(t, func(t *testing.T, d door) {
 			synctest.Test(t, func(t *testing.T) {
