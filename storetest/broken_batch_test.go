@@ -88,12 +88,9 @@ var brokenBatches = []broken{
 	over("a batch keeps the receipts it was given", overrides{
 		completeMany: func(s *refStore, ctx context.Context, reqs []idemmail.CompleteRequest) []error {
 			errs := s.CompleteMany(ctx, reqs)
-			s.mu.Lock()
-			defer s.mu.Unlock()
 			for i, req := range reqs {
-				if r := s.rows[req.Key]; errs[i] == nil {
-					r.record.Receipt = req.Record.Receipt
-					s.rows[req.Key] = r
+				if errs[i] == nil {
+					s.change(req.Key, func(r *row) { r.record.Receipt = req.Record.Receipt })
 				}
 			}
 			return errs
@@ -291,11 +288,8 @@ var brokenReconcilers = []broken{
 	over("Resolve loses the fingerprint", overrides{
 		resolve: func(s *refStore, ctx context.Context, e idemmail.Entry, r *idemmail.Receipt, ttl time.Duration) error {
 			err := s.Resolve(ctx, e, r, ttl)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if r := s.rows[e.Key]; err == nil {
-				r.record.Fingerprint = e.Record.Fingerprint
-				s.rows[e.Key] = r
+			if err == nil {
+				s.change(e.Key, func(r *row) { r.record.Fingerprint = e.Record.Fingerprint })
 			}
 			return err
 		},
@@ -303,26 +297,18 @@ var brokenReconcilers = []broken{
 	over("Resolve keeps the token", overrides{
 		resolve: func(s *refStore, ctx context.Context, e idemmail.Entry, r *idemmail.Receipt, ttl time.Duration) error {
 			err := s.Resolve(ctx, e, r, ttl)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if r := s.rows[e.Key]; err == nil {
-				r.token = e.Token
-				s.rows[e.Key] = r
+			if err == nil {
+				s.change(e.Key, func(r *row) { r.token = e.Token })
 			}
 			return err
 		},
 	}, "resolve-token", "resolve-fenced", "forget-fenced"),
 	over("Resolve leaves the end", overrides{
 		resolve: func(s *refStore, ctx context.Context, e idemmail.Entry, r *idemmail.Receipt, ttl time.Duration) error {
-			s.mu.Lock()
-			old := s.rows[e.Key]
-			s.mu.Unlock()
+			old, _ := s.row(e.Key)
 			err := s.Resolve(ctx, e, r, ttl)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if r := s.rows[e.Key]; err == nil {
-				r.end = old.end
-				s.rows[e.Key] = r
+			if err == nil {
+				s.change(e.Key, func(r *row) { r.end = old.end })
 			}
 			return err
 		},
@@ -350,12 +336,11 @@ var brokenReconcilers = []broken{
 	}, "forget"),
 	over("Resolve of what has ended", overrides{
 		resolve: func(s *refStore, ctx context.Context, e idemmail.Entry, r *idemmail.Receipt, ttl time.Duration) error {
-			s.mu.Lock()
-			if r, there := s.rows[e.Key]; there && r.token == e.Token {
-				r.end = time.Time{}
-				s.rows[e.Key] = r
-			}
-			s.mu.Unlock()
+			s.change(e.Key, func(r *row) {
+				if r.token == e.Token {
+					r.end = time.Time{}
+				}
+			})
 			return s.Resolve(ctx, e, r, ttl)
 		},
 	}, "settle-ended"),
@@ -369,11 +354,8 @@ var brokenReconcilers = []broken{
 	over("Resolve keeps the receipt it was given", overrides{
 		resolve: func(s *refStore, ctx context.Context, e idemmail.Entry, given *idemmail.Receipt, ttl time.Duration) error {
 			err := s.Resolve(ctx, e, given, ttl)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if r := s.rows[e.Key]; err == nil {
-				r.record.Receipt = given
-				s.rows[e.Key] = r
+			if err == nil {
+				s.change(e.Key, func(r *row) { r.record.Receipt = given })
 			}
 			return err
 		},

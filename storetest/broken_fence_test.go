@@ -32,9 +32,7 @@ var brokenFences = []broken{
 	}, "release-done"),
 	over("Release of nothing is ErrLeaseLost", overrides{
 		release: func(s *refStore, ctx context.Context, key, token string) error {
-			s.mu.Lock()
-			_, held := s.find(key, "")
-			s.mu.Unlock()
+			_, held := s.holder(key)
 			if !held {
 				return errors.Join(ctx.Err(), idemmail.ErrLeaseLost)
 			}
@@ -43,10 +41,8 @@ var brokenFences = []broken{
 	}, "release-nothing"),
 	over("Release after the own lease is ErrLeaseLost", overrides{
 		release: func(s *refStore, ctx context.Context, key, token string) error {
-			s.mu.Lock()
-			_, held := s.find(key, "")
-			_, there := s.rows[key]
-			s.mu.Unlock()
+			_, held := s.holder(key)
+			_, there := s.row(key)
 			if there && !held {
 				return idemmail.ErrLeaseLost
 			}
@@ -92,9 +88,7 @@ var brokenFences = []broken{
 	}, "fingerprint"),
 	over("Complete again is refused", overrides{
 		complete: func(s *refStore, ctx context.Context, key, token string, rec idemmail.Record, ttl time.Duration) error {
-			s.mu.Lock()
-			r, held := s.find(key, "")
-			s.mu.Unlock()
+			r, held := s.holder(key)
 			if held && r.record.State == idemmail.StateDone {
 				return errors.Join(ctx.Err(), idemmail.ErrLeaseLost)
 			}
@@ -113,9 +107,7 @@ var brokenFences = []broken{
 	}, "complete-again"),
 	over("a late Complete is refused", overrides{
 		complete: func(s *refStore, ctx context.Context, key, token string, rec idemmail.Record, ttl time.Duration) error {
-			s.mu.Lock()
-			_, held := s.find(key, "")
-			s.mu.Unlock()
+			_, held := s.holder(key)
 			if !held {
 				return errors.Join(ctx.Err(), idemmail.ErrLeaseLost)
 			}
@@ -124,10 +116,8 @@ var brokenFences = []broken{
 	}, "complete-free"),
 	over("a Complete after the own lease is refused", overrides{
 		complete: func(s *refStore, ctx context.Context, key, token string, rec idemmail.Record, ttl time.Duration) error {
-			s.mu.Lock()
-			_, held := s.find(key, "")
-			_, there := s.rows[key]
-			s.mu.Unlock()
+			_, held := s.holder(key)
+			_, there := s.row(key)
 			if there && !held {
 				return idemmail.ErrLeaseLost
 			}
@@ -139,16 +129,10 @@ var brokenFences = []broken{
 	set("a takeover leaves the old receipt", func(s *refStore) { s.inherits = true }, "takeover-clean"),
 	over("a takeover leaves the old end", overrides{
 		reserve: func(s *refStore, ctx context.Context, key, fp string, lease time.Duration) (string, *idemmail.Record, error) {
-			s.mu.Lock()
-			old := s.rows[key]
-			s.mu.Unlock()
+			old, _ := s.row(key)
 			token, held, err := s.Reserve(ctx, key, fp, lease)
 			if token != "" && lease == idemmail.NoExpiry && !old.end.IsZero() {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				r := s.rows[key]
-				r.end = s.now().Add(time.Millisecond)
-				s.rows[key] = r
+				s.change(key, func(r *row) { r.end = s.now().Add(time.Millisecond) })
 			}
 			return token, held, err
 		},
@@ -164,13 +148,12 @@ type loyal struct {
 }
 
 func (l *loyal) Reserve(ctx context.Context, key, fingerprint string, lease time.Duration) (string, *idemmail.Record, error) {
-	l.mu.Lock()
-	old := l.rows[key]
-	l.mu.Unlock()
+	_, holds := l.holder(key)
+	old, there := l.row(key)
 	token, held, err := l.refStore.Reserve(ctx, key, fingerprint, lease)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if token != "" && old.token != "" {
+	if token != "" && there && !holds {
 		l.heirs[old.token] = token
 	}
 	return token, held, err

@@ -69,11 +69,8 @@ var brokenMemories = []broken{
 	over("the receipt that was given is kept itself", overrides{
 		complete: func(s *refStore, ctx context.Context, key, token string, rec idemmail.Record, ttl time.Duration) error {
 			err := s.Complete(ctx, key, token, rec, ttl)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if r := s.rows[key]; err == nil {
-				r.record.Receipt.Accepted = rec.Receipt.Accepted
-				s.rows[key] = r
+			if err == nil {
+				s.change(key, func(r *row) { r.record.Receipt.Accepted = rec.Receipt.Accepted })
 			}
 			return err
 		},

@@ -55,30 +55,22 @@ var brokenRenewals = []broken{
 	}, "renew"),
 	over("Renew only prolongs", overrides{
 		renew: func(s *refStore, ctx context.Context, key, token string, lease time.Duration) error {
-			s.mu.Lock()
-			old := s.rows[key]
-			s.mu.Unlock()
+			old, _ := s.row(key)
 			err := s.Renew(ctx, key, token, lease)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if r := s.rows[key]; err == nil && (old.end.IsZero() || old.end.After(r.end) && !r.end.IsZero()) {
-				r.end = old.end
-				s.rows[key] = r
-			}
+			s.change(key, func(r *row) {
+				if err == nil && (old.end.IsZero() || old.end.After(r.end) && !r.end.IsZero()) {
+					r.end = old.end
+				}
+			})
 			return err
 		},
 	}, "renew-ends"),
 	over("Renew leaves the age", overrides{
 		renew: func(s *refStore, ctx context.Context, key, token string, lease time.Duration) error {
-			s.mu.Lock()
-			old := s.rows[key]
-			s.mu.Unlock()
+			old, _ := s.row(key)
 			err := s.Renew(ctx, key, token, lease)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if r := s.rows[key]; err == nil {
-				r.born = old.born
-				s.rows[key] = r
+			if err == nil {
+				s.change(key, func(r *row) { r.born = old.born })
 			}
 			return err
 		},
@@ -86,28 +78,21 @@ var brokenRenewals = []broken{
 	over("Renew loses the fingerprint", overrides{
 		renew: func(s *refStore, ctx context.Context, key, token string, lease time.Duration) error {
 			err := s.Renew(ctx, key, token, lease)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if r := s.rows[key]; err == nil {
-				r.record.Fingerprint = ""
-				s.rows[key] = r
+			if err == nil {
+				s.change(key, func(r *row) { r.record.Fingerprint = "" })
 			}
 			return err
 		},
 	}, "renew-keeps"),
 	over("Renew goes by the key alone", overrides{
 		renew: func(s *refStore, ctx context.Context, key, token string, lease time.Duration) error {
-			s.mu.Lock()
-			r := s.rows[key]
-			s.mu.Unlock()
+			r, _ := s.row(key)
 			return s.Renew(ctx, key, r.token, lease)
 		},
 	}, "renew-lost"),
 	over("Renew of nothing is no error", overrides{
 		renew: func(s *refStore, ctx context.Context, key, token string, lease time.Duration) error {
-			s.mu.Lock()
-			_, there := s.rows[key]
-			s.mu.Unlock()
+			_, there := s.row(key)
 			if !there {
 				return ctx.Err()
 			}
@@ -116,23 +101,21 @@ var brokenRenewals = []broken{
 	}, "renew-lost"),
 	over("Renew revives what has ended", overrides{
 		renew: func(s *refStore, ctx context.Context, key, token string, lease time.Duration) error {
-			s.mu.Lock()
-			if r, there := s.rows[key]; there && r.token == token && r.record.State == idemmail.StatePending {
-				r.end = time.Time{}
-				s.rows[key] = r
-			}
-			s.mu.Unlock()
+			s.change(key, func(r *row) {
+				if r.token == token && r.record.State == idemmail.StatePending {
+					r.end = time.Time{}
+				}
+			})
 			return s.Renew(ctx, key, token, lease)
 		},
 	}, "renew-ended", "renew-refused"),
 	over("Renew of a done key prolongs it", overrides{
 		renew: func(s *refStore, ctx context.Context, key, token string, lease time.Duration) error {
-			s.mu.Lock()
-			if r, held := s.find(key, ""); held && r.record.State == idemmail.StateDone {
-				r.end = r.end.Add(lease)
-				s.rows[key] = r
-			}
-			s.mu.Unlock()
+			s.change(key, func(r *row) {
+				if r.record.State == idemmail.StateDone && r.end.After(s.now()) {
+					r.end = r.end.Add(lease)
+				}
+			})
 			return s.Renew(ctx, key, token, lease)
 		},
 	}, "renew-done-ttl"),
@@ -154,10 +137,8 @@ var brokenRenewals = []broken{
 	}, "renew-durations"),
 	over("Renew tidies up what had ended when it looked", overrides{
 		renew: func(s *refStore, ctx context.Context, key, token string, lease time.Duration) error {
-			s.mu.Lock()
-			_, held := s.find(key, "")
-			_, there := s.rows[key]
-			s.mu.Unlock()
+			_, held := s.holder(key)
+			_, there := s.row(key)
 			if there && !held {
 				runtime.Gosched()
 				s.mu.Lock()

@@ -37,32 +37,23 @@ var brokenTimes = []broken{
 	}, "ttl-holds"),
 	over("Complete leaves the end of the lease", overrides{
 		complete: func(s *refStore, ctx context.Context, key, token string, rec idemmail.Record, ttl time.Duration) error {
-			s.mu.Lock()
-			old, held := s.find(key, "")
-			s.mu.Unlock()
+			old, held := s.holder(key)
 			err := s.Complete(ctx, key, token, rec, ttl)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if r := s.rows[key]; err == nil && held {
-				r.end = old.end
-				s.rows[key] = r
+			if err == nil && held {
+				s.change(key, func(r *row) { r.end = old.end })
 			}
 			return err
 		},
 	}, "ttl-ends"),
 	over("completing again only prolongs", overrides{
 		complete: func(s *refStore, ctx context.Context, key, token string, rec idemmail.Record, ttl time.Duration) error {
-			s.mu.Lock()
-			old, held := s.find(key, "")
-			s.mu.Unlock()
+			old, held := s.holder(key)
 			err := s.Complete(ctx, key, token, rec, ttl)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			r := s.rows[key]
-			if err == nil && held && old.record.State == idemmail.StateDone && !r.end.IsZero() && !old.end.IsZero() && old.end.After(r.end) {
-				r.end = old.end
-				s.rows[key] = r
-			}
+			s.change(key, func(r *row) {
+				if err == nil && held && old.record.State == idemmail.StateDone && !r.end.IsZero() && old.end.After(r.end) {
+					r.end = old.end
+				}
+			})
 			return err
 		},
 	}, "ttl-not-lease"),
@@ -132,12 +123,11 @@ var brokenTimes = []broken{
 		reserve: func(s *refStore, ctx context.Context, key, fp string, lease time.Duration) (string, *idemmail.Record, error) {
 			token, held, err := s.Reserve(ctx, key, fp, lease)
 			if held != nil {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				if r := s.rows[key]; r.end.Before(s.now().Add(lease)) && !r.end.IsZero() {
-					r.end = s.now().Add(lease)
-					s.rows[key] = r
-				}
+				s.change(key, func(r *row) {
+					if end := s.now().Add(lease); end.After(r.end) && !r.end.IsZero() {
+						r.end = end
+					}
+				})
 			}
 			return token, held, err
 		},
@@ -146,11 +136,7 @@ var brokenTimes = []broken{
 		reserve: func(s *refStore, ctx context.Context, key, fp string, lease time.Duration) (string, *idemmail.Record, error) {
 			token, held, err := s.Reserve(ctx, key, fp, lease)
 			if held != nil {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				r := s.rows[key]
-				r.born = s.now()
-				s.rows[key] = r
+				s.change(key, func(r *row) { r.born = s.now() })
 			}
 			return token, held, err
 		},
@@ -162,26 +148,18 @@ var brokenTimes = []broken{
 	over("the age is kept as it was given", overrides{
 		complete: func(s *refStore, ctx context.Context, key, token string, rec idemmail.Record, ttl time.Duration) error {
 			err := s.Complete(ctx, key, token, rec, ttl)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if r := s.rows[key]; err == nil {
-				r.born = r.born.Add(-rec.Age)
-				s.rows[key] = r
+			if err == nil {
+				s.change(key, func(r *row) { r.born = r.born.Add(-rec.Age) })
 			}
 			return err
 		},
 	}, "age"),
 	over("completing again leaves the age", overrides{
 		complete: func(s *refStore, ctx context.Context, key, token string, rec idemmail.Record, ttl time.Duration) error {
-			s.mu.Lock()
-			old, held := s.find(key, "")
-			s.mu.Unlock()
+			old, held := s.holder(key)
 			err := s.Complete(ctx, key, token, rec, ttl)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if r := s.rows[key]; err == nil && held && old.record.State == idemmail.StateDone {
-				r.born = old.born
-				s.rows[key] = r
+			if err == nil && held && old.record.State == idemmail.StateDone {
+				s.change(key, func(r *row) { r.born = old.born })
 			}
 			return err
 		},

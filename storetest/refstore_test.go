@@ -136,6 +136,31 @@ func (s *refStore) put(key string, r row) {
 	s.rows[s.named(key)] = r
 }
 
+// change changes the row of a key, if there is one.
+func (s *refStore) change(key string, f func(r *row)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r, there := s.rows[key]; there {
+		f(&r)
+		s.rows[key] = r
+	}
+}
+
+// row answers the row of a key, whether or not its time has passed.
+func (s *refStore) row(key string) (r row, there bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, there = s.rows[key]
+	return r, there
+}
+
+// holder answers the row that holds a key.
+func (s *refStore) holder(key string) (r row, held bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.find(key, "")
+}
+
 func (s *refStore) drop(key string) { delete(s.rows, s.named(key)) }
 
 func (s *refStore) shown(r row) *idemmail.Record {
