@@ -2,6 +2,7 @@ package soak_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -90,6 +91,8 @@ peak memory of Redis   %10d  KiB, %d bytes a key
 // start runs the senders, and answers what they counted and the memory of the
 // largest at its peak, in KiB.
 func (p plan) start(t *testing.T, fates []fate) (total figures, memory int64) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(soak.Scaled(2, 30))*time.Minute)
+	defer cancel()
 	dir := t.TempDir()
 	cmds := make([]*exec.Cmd, p.Processes)
 	outputs := make([]bytes.Buffer, p.Processes)
@@ -97,14 +100,14 @@ func (p plan) start(t *testing.T, fates []fate) (total figures, memory int64) {
 		p.Process, p.Ledger = i, filepath.Join(dir, fmt.Sprintf("ledger%d", i))
 		config, err := json.Marshal(p)
 		require.NoError(t, err)
-		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd := exec.CommandContext(ctx, os.Args[0])
 		cmd.Env = append(os.Environ(), planEnv+"="+string(config))
 		cmd.Stdout, cmd.Stderr = &outputs[i], os.Stderr
 		require.NoError(t, cmd.Start())
 		cmds[i] = cmd
 	}
 	for i, cmd := range cmds {
-		require.NoError(t, cmd.Wait())
+		require.NoError(t, cmd.Wait(), "a sender failed, or was not done in time")
 		var f figures
 		require.NoError(t, json.Unmarshal(outputs[i].Bytes(), &f))
 		total.add(f)
