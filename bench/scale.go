@@ -1,0 +1,38 @@
+package main
+
+import "time"
+
+// A scale is how much is measured. Ratios of a smaller one say less.
+type scale struct {
+	rounds int           // of what is measured in memory
+	slow   int           // of what goes to a server
+	slower int           // of what takes a second or more
+	turn   time.Duration // how long each way is run in each round, at least
+
+	full    int   // entries of a store that is full
+	large   int   // entries of a large one
+	batch   []int // messages in one SendMany
+	keys    []int // in the stores whose growth is drawn
+	senders []int // at once, where their number is drawn
+}
+
+var fullScale = scale{
+	rounds: 301, slow: 101, slower: 5, turn: time.Millisecond,
+	full: 100_000, large: 1_000_000, batch: []int{100, 1000},
+	keys:    []int{1_000, 10_000, 100_000, 1_000_000},
+	senders: []int{1, 2, 4, 8, 16, 32, 64},
+}
+
+// quickScale tries everything and measures nothing: it is for the test.
+var quickScale = scale{
+	rounds: 3, slow: 2, slower: 1, turn: 50 * time.Microsecond,
+	full: 100, large: 1000, batch: []int{5, 10},
+	keys:    []int{10, 100},
+	senders: []int{1, 4},
+}
+
+// lasting answers the scale with longer turns.
+func (s scale) lasting(turns int) scale {
+	s.turn *= time.Duration(turns)
+	return s
+}
