@@ -130,6 +130,7 @@ func TestSendErrorText(t *testing.T) {
 		`idemmail: failed, key "k\"": boom`:                      {Key: `k"`, Receipt: receiptOf(statusFailed), Err: fmt.Errorf("boom")},
 		`idemmail: unknown, idempotency.aborted, key "k"`:        {Key: "k", Receipt: &idemmail.Receipt{Status: statusUnknown, Code: idemmail.CodeAborted}},
 		`idemmail: unknown, smtp.lost, key "k": connection lost`: {Key: "k", Receipt: &idemmail.Receipt{Status: statusUnknown, Code: "smtp.lost", Detail: "connection lost"}},
+		`idemmail: unknown: lost`:                                {Err: fmt.Errorf("lost")}, // not made by this package
 		`idemmail: failed: message is nil`:                       {Receipt: receiptOf(statusFailed), Err: fmt.Errorf("message is nil")},
 	} {
 		require.EqualError(t, e, want)

@@ -84,9 +84,10 @@ type SendError struct {
 // Error names the status, the code, the key and the cause. It has no
 // addresses, subject or body of its own; the cause may.
 func (e *SendError) Error() string {
-	s := "idemmail: " + string(e.Receipt.Status)
-	if e.Receipt.Code != "" {
-		s += ", " + e.Receipt.Code
+	r := e.receipt()
+	s := "idemmail: " + string(r.Status)
+	if r.Code != "" {
+		s += ", " + r.Code
 	}
 	if e.Key != "" {
 		s += ", key " + strconv.Quote(e.Key)
@@ -94,10 +95,19 @@ func (e *SendError) Error() string {
 	switch {
 	case e.Err != nil:
 		s += ": " + e.Err.Error()
-	case e.Receipt.Detail != "":
-		s += ": " + e.Receipt.Detail
+	case r.Detail != "":
+		s += ": " + r.Detail
 	}
 	return s
+}
+
+// receipt is e.Receipt. An error that was not made by this package may lack
+// it, and says nothing about the message then.
+func (e *SendError) receipt() *Receipt {
+	if e.Receipt == nil {
+		return &Receipt{Status: StatusUnknown}
+	}
+	return e.Receipt
 }
 
 // Unwrap returns the cause.
@@ -106,19 +116,20 @@ func (e *SendError) Unwrap() error { return e.Err }
 // Is reports whether target is the sentinel of the receipt's code, or
 // ErrDeliveryUnknown where the status is unknown.
 func (e *SendError) Is(target error) bool {
+	r := e.receipt()
 	switch target {
 	case ErrDeliveryUnknown:
-		return e.Receipt.Status != StatusSent && e.Receipt.Status != StatusFailed
+		return r.Status != StatusSent && r.Status != StatusFailed
 	case nil:
 		return false
 	}
-	return target == sentinel(e.Receipt.Code)
+	return target == sentinel(r.Code)
 }
 
 // DeliveryUnknown reports whether the message may have gone, or did: true
 // unless the status is failed. It is what [ClassifyError] asks, so a retry
 // decorator that repeats only what was not delivered leaves these alone.
-func (e *SendError) DeliveryUnknown() bool { return e.Receipt.Status != StatusFailed }
+func (e *SendError) DeliveryUnknown() bool { return e.receipt().Status != StatusFailed }
 
 // sentinel returns the error that stands for a code, or nil.
 func sentinel(code string) error {

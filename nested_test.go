@@ -77,6 +77,19 @@ func TestInFlightFromTheWrappedTransport(t *testing.T) {
 	}
 }
 
+// A SendError that somebody else made, without a receipt, is an error like any
+// other of which nothing is known.
+func TestSendErrorWithoutAReceiptFromTheWrappedTransport(t *testing.T) {
+	throughDoorsAndStores(t, func(t *testing.T, d door, s *shelf) {
+		r, err := d.open(t, idemmail.Options{Store: s.store}, answers(nil, &idemmail.SendError{Err: errVague}))(t.Context(), "k", "a")
+		requireSendError(t, "k", r, err)
+		require.ErrorIs(t, err, errVague)
+		require.Equal(t, statusUnknown, r.Status)
+		require.Empty(t, r.Code)
+		s.requireKept(t, "k", r, doorTTL)
+	})
+}
+
 // Two decorators with namespaces of their own over one store: where the inner
 // key is in flight, the outer one is free again.
 func TestTwoDecorators(t *testing.T) {

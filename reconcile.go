@@ -79,6 +79,9 @@ func (g *Guard) Unsettled(ctx context.Context, olderThan time.Duration) iter.Seq
 // refused. r is not changed. ErrChanged means that the record has moved on,
 // ErrInFlight that it is pending and younger than Lease: its owner lives.
 func (g *Guard) Resolve(ctx context.Context, e Entry, r *Receipt) error {
+	if _, err := g.reconciler("Resolve"); err != nil {
+		return err
+	}
 	if r == nil {
 		r = &Receipt{Status: StatusSent}
 	}

@@ -221,6 +221,7 @@ func TestStoreThatIsNoReconciler(t *testing.T) {
 	_, err := d.guard.Lookup(t.Context(), "k")
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorIs(t, d.guard.Resolve(t.Context(), idemmail.Entry{Key: "k"}, nil), errors.ErrUnsupported)
+	require.ErrorIs(t, d.guard.Resolve(t.Context(), idemmail.Entry{Key: "k"}, receiptOf(statusFailed)), errors.ErrUnsupported)
 	require.ErrorIs(t, d.guard.Forget(t.Context(), idemmail.Entry{Key: "k"}), errors.ErrUnsupported)
 	n := 0
 	for e, err := range d.guard.Unsettled(t.Context(), 0) {
