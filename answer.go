@@ -110,7 +110,8 @@ func (g *Guard) weigh(c *call, ended error) {
 	if r.Status != StatusSent && r.Category == "" {
 		r.Category = CategoryUnknown
 		if err != nil {
-			r.Category, r.Retryable = kindOf(err)
+			category, again := kindOf(err)
+			r.Category, r.Retryable = category, r.Retryable || again
 		}
 	}
 	if r.Status != StatusFailed {

@@ -89,13 +89,14 @@ func TestCategoryAndRetryable(t *testing.T) {
 		err     error
 		want    answer
 	}{
-		"the transport's own, failed":             {idemmail.Receipt{Status: statusFailed, Category: idemmail.CategoryRateLimit, Retryable: true}, replyError(550), answer{statusFailed, idemmail.CategoryRateLimit, again}},
-		"the transport's own, not to be retried":  {idemmail.Receipt{Status: statusFailed, Category: idemmail.CategoryAuth}, replyError(421), answer{statusFailed, idemmail.CategoryAuth, never}},
-		"the transport's own, unknown":            {idemmail.Receipt{Status: statusUnknown, Category: idemmail.CategoryProvider, Retryable: true}, errVague, answer{statusUnknown, idemmail.CategoryProvider, never}},
-		"a failed receipt that says nothing":      {idemmail.Receipt{Status: statusFailed}, nil, answer{statusFailed, idemmail.CategoryUnknown, never}},
-		"an unknown receipt that says nothing":    {idemmail.Receipt{Status: statusUnknown}, nil, answer{statusUnknown, idemmail.CategoryUnknown, never}},
-		"a failed receipt, to be retried":         {idemmail.Receipt{Status: statusFailed, Retryable: true}, nil, answer{statusFailed, idemmail.CategoryUnknown, again}},
-		"a failed receipt beside an error's kind": {idemmail.Receipt{Status: statusFailed}, replyError(421), answer{statusFailed, idemmail.CategoryProvider, again}},
+		"the transport's own, failed":                  {idemmail.Receipt{Status: statusFailed, Category: idemmail.CategoryRateLimit, Retryable: true}, replyError(550), answer{statusFailed, idemmail.CategoryRateLimit, again}},
+		"the transport's own, not to be retried":       {idemmail.Receipt{Status: statusFailed, Category: idemmail.CategoryAuth}, replyError(421), answer{statusFailed, idemmail.CategoryAuth, never}},
+		"the transport's own, unknown":                 {idemmail.Receipt{Status: statusUnknown, Category: idemmail.CategoryProvider, Retryable: true}, errVague, answer{statusUnknown, idemmail.CategoryProvider, never}},
+		"a failed receipt that says nothing":           {idemmail.Receipt{Status: statusFailed}, nil, answer{statusFailed, idemmail.CategoryUnknown, never}},
+		"an unknown receipt that says nothing":         {idemmail.Receipt{Status: statusUnknown}, nil, answer{statusUnknown, idemmail.CategoryUnknown, never}},
+		"a failed receipt, to be retried":              {idemmail.Receipt{Status: statusFailed, Retryable: true}, nil, answer{statusFailed, idemmail.CategoryUnknown, again}},
+		"a failed receipt, to be retried all the same": {idemmail.Receipt{Status: statusFailed, Retryable: true}, replyError(550), answer{statusFailed, idemmail.CategoryProvider, again}},
+		"a failed receipt beside an error's kind":      {idemmail.Receipt{Status: statusFailed}, replyError(421), answer{statusFailed, idemmail.CategoryProvider, again}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			throughDoors(t, func(t *testing.T, d door) {
