@@ -66,8 +66,8 @@ func (g *Guard) replay(c *call, r *Receipt, first *SendError) {
 	}
 	if g.options.RejectDuplicates && r.Status != StatusFailed {
 		cause = ErrDuplicate
-		if first != nil {
-			cause = fmt.Errorf("%w: %w", ErrDuplicate, first)
+		if first != nil { // with the call's own copy of its receipt
+			cause = fmt.Errorf("%w: %w", ErrDuplicate, &SendError{Key: first.Key, Receipt: r, Err: first.Err})
 		}
 	}
 	c.answer(EventReplayed, r, cause)
