@@ -10,31 +10,48 @@ import (
 // ends. It does not rely on a driver to notice that: SQLite waits for a lock
 // as long as it was told to. do is then left to its goroutine, and late, unless
 // it is nil, gets what it answers in the end.
+//
+// A panic of the driver is an error: there is nobody on the goroutine to
+// recover from it.
 func await[T any](ctx context.Context, do func() T, late func(T)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
 	if ctx.Done() == nil {
-		return do(), nil
+		return recovered(do)
 	}
-	answer := make(chan T)
+	type answer struct {
+		value T
+		err   error
+	}
+	answers := make(chan answer)
 	go func() {
-		a := do()
+		value, err := recovered(do)
 		select {
-		case answer <- a:
+		case answers <- answer{value, err}:
 		case <-ctx.Done():
-			if late != nil {
-				late(a)
+			if late != nil && err == nil {
+				_, _ = recovered(func() T { late(value); return value })
 			}
 		}
 	}()
 	select {
-	case a := <-answer:
-		return a, nil
+	case a := <-answers:
+		return a.value, a.err
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}
+}
+
+// recovered answers what do answers, or an error where it panics.
+func recovered[T any](do func() T) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the driver panicked: %v", p)
+		}
+	}()
+	return do(), nil
 }
 
 // awaitErrors is await for n errors: all of them are the context's where it

@@ -105,12 +105,15 @@ func prefixEnd(prefix string) (end string, ok bool) {
 }
 
 // Resolve is as [idemmail.Reconciler] says. A nil receipt stands for one of
-// status sent and nothing else; one without a status is refused.
+// status sent and nothing else; one of another status is refused.
 func (s *Store) Resolve(ctx context.Context, e idemmail.Entry, r *idemmail.Receipt, ttl time.Duration) error {
 	if r == nil {
 		r = &idemmail.Receipt{Status: idemmail.StatusSent}
 	}
 	kept, err := life(ttl)
+	if r.Status != idemmail.StatusSent {
+		err = fmt.Errorf("receipt of status %q is not sent", r.Status)
+	}
 	status, receipt, failed := encode(r)
 	return s.settle(ctx, "resolve", s.sql.resolve, e, cmp.Or(err, failed),
 		[]any{e.Key, e.Token, string(e.Record.State), rand.Text(), kept, status, receipt})

@@ -35,6 +35,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/idemmail/idemmail"
 )
@@ -100,9 +101,13 @@ func failure(what, key string, err error) error {
 }
 
 // explain makes sure that the end of the context is found in an error that
-// came of it.
+// came of it. A connection with the context's deadline may have been faster.
 func explain(ctx context.Context, err error) error {
-	if ended := ctx.Err(); err != nil && ended != nil && !errors.Is(err, ended) {
+	ended := ctx.Err()
+	if deadline, ok := ctx.Deadline(); ended == nil && ok && !time.Now().Before(deadline) {
+		ended = context.DeadlineExceeded
+	}
+	if err != nil && ended != nil && !errors.Is(err, ended) {
 		return fmt.Errorf("%w: %w", ended, err)
 	}
 	return err

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -316,6 +317,39 @@ func testHangs(t *testing.T, srv server) {
 	_, err := s.DeleteExpired(short(), 1)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
+
+// A driver's panic is an error of the call, on whichever goroutine it was.
+func TestPanic(t *testing.T) {
+	db, tap := sqliteServer.tapped(t, sqliteServer.dsn(t))
+	s := sqliteServer.on(t, db)
+	token := reserve(t, s, "panic:key", time.Minute)
+	tap.set(func(string, func() (driver.Rows, error)) (driver.Rows, error) { panic("at the disco") })
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for _, c := range []func() context.Context{context.Background, func() context.Context { return ctx }} {
+		for what, err := range touches(c, s, "panic:key", token) {
+			require.ErrorContains(t, err, "at the disco", what)
+		}
+	}
+	tap.set(nil)
+	require.Equal(t, idemmail.StatePending, holder(t, s, "panic:key").State)
+}
+
+// The deadline of a connection may come a moment before the context's.
+func TestDeadline(t *testing.T) {
+	db, tap := sqliteServer.tapped(t, sqliteServer.dsn(t))
+	s := sqliteServer.on(t, db)
+	tap.set(func(string, func() (driver.Rows, error)) (driver.Rows, error) { return nil, os.ErrDeadlineExceeded })
+	for _, err := range touches(func() context.Context { return lateContext{t.Context()} }, s, "late:key", "token") {
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	}
+}
+
+// A lateContext has not noticed yet that its deadline has passed.
+type lateContext struct{ context.Context }
+
+func (lateContext) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
 
 func testPoolExhausted(t *testing.T, srv server) {
 	db := srv.open(t, srv.dsn(t))
