@@ -22,9 +22,9 @@ func surelyNotSent(r *idemmail.Receipt, err error) bool {
 // retry sends again what surely was not sent and may go the next time.
 //
 // It stands beneath the IdempotencyTransport: all attempts are one send under
-// one reservation, and an outcome that retry must not repeat is kept by it.
-// Outside, each attempt would be a send of its own. That would do no harm, but
-// the attempts of two workers would take turns.
+// one reservation, and an outcome that must not be repeated is kept. Outside,
+// each attempt would be a send of its own. That does no harm, since an unknown
+// outcome is answered from the store, but the key is free between the attempts.
 type retry struct {
 	next     idemmail.Transport
 	attempts uint

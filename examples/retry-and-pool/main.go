@@ -49,7 +49,7 @@ func newMailer(a, b idemmail.Transport) (circuit, error) {
 		retry{next: b, attempts: 3, pause: pause},
 	}
 	once, err := idemmail.New(providers, idemmail.Options{
-		Namespace: "retry-and-pool-example",
+		Namespace: "retry-and-pool-example", // a pool has no one ID that could stand in for it
 		// Lease is left out. It has to outlast all attempts with their pauses,
 		// unless the store renews it meanwhile, as those of this library do.
 		Logger: slog.New(slog.DiscardHandler), // the table says it all

@@ -27,20 +27,29 @@ func Main(m *testing.M, main func()) {
 	main()
 }
 
-// Run runs the example with the arguments, and returns what it printed and its
-// exit code, -1 where it was killed. The environment is this process's and the
-// variables ("NAME=value").
-func Run(t *testing.T, variables []string, args ...string) (output string, exitCode int) {
+// Command returns the example with the arguments, not yet started. The
+// environment is this process's and the variables ("NAME=value").
+func Command(ctx context.Context, t *testing.T, variables []string, args ...string) *exec.Cmd {
 	t.Helper()
 	executable, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+	example := exec.CommandContext(ctx, executable, args...)
+	example.Env = append(os.Environ(), variable+"=1",
+		"GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")) // else the race detector waits a second before it ends
+	example.Env = append(example.Env, variables...)
+	example.WaitDelay = time.Second // for the output of processes that it left behind
+	return example
+}
+
+// Run runs it, and returns what it printed and its exit code, -1 where it was
+// killed.
+func Run(t *testing.T, variables []string, args ...string) (output string, exitCode int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	example := exec.CommandContext(ctx, executable, args...)
-	example.Env = append(append(os.Environ(), variable+"=1"), variables...)
-	example.WaitDelay = time.Second // for the output of processes that it left behind
+	example := Command(ctx, t, variables, args...)
 	out, err := example.CombinedOutput()
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
