@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -15,7 +16,14 @@ import (
 	"github.com/idemmail/idemmail/examples/internal/exampletest"
 )
 
-func TestMain(m *testing.M) { exampletest.Main(m, main) }
+func TestMain(m *testing.M) {
+	// The workers wait for leases and for the disk, most of the time: many at
+	// once, unless the command line says otherwise.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	exampletest.Main(m, main)
+}
 
 // An outcome is what became of a mail: how often the provider took it, and the
 // state of its jobs.
