@@ -16,7 +16,8 @@ import (
 
 // steps are those at which a worker can be killed, in their order.
 var steps = []string{
-	"before-reserve", "after-reserve", "mid-send", "after-accept",
+	"before-reserve", "mid-reserve", "after-reserve",
+	"mid-send", "after-accept",
 	"before-complete", "mid-complete", "after-complete",
 	"before-release", "mid-release", "after-release",
 	"before-ack", "mid-ack", "after-ack",
@@ -84,9 +85,12 @@ type crashingStore struct {
 	crash crashPoint
 }
 
-func (s crashingStore) Reserve(ctx context.Context, key, fingerprint string, lease time.Duration) (string, *idemmail.Record, error) {
+func (s crashingStore) Reserve(ctx context.Context, key, fingerprint string, lease time.Duration) (token string, held *idemmail.Record, err error) {
 	s.crash.at("before-reserve", mailOf(key))
-	token, held, err := s.Store.Reserve(ctx, key, fingerprint, lease)
+	err = s.crash.during("mid-reserve", mailOf(key), func() error {
+		token, held, err = s.Store.Reserve(ctx, key, fingerprint, lease)
+		return err
+	})
 	s.crash.at("after-reserve", mailOf(key))
 	return token, held, err
 }

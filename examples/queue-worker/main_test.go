@@ -49,6 +49,7 @@ var crashes = []struct {
 	atMostOnce  []outcome
 }{
 	{at: "before-reserve", mail: "order-1001"},
+	{at: "mid-reserve", mail: "order-1001", atMostOnce: []outcome{{1, done}, {0, parked}}},
 	{at: "after-reserve", mail: "order-1001", atMostOnce: []outcome{{0, parked}}},
 	{at: "mid-send", mail: "order-1001", atMostOnce: []outcome{{0, parked}}},
 	// The documented case: taken, and not kept.
