@@ -59,31 +59,49 @@ func allBroken() []broken {
 func TestBrokenStores(t *testing.T) {
 	for _, b := range allBroken() {
 		t.Run(b.what, func(t *testing.T) {
-			rounds := 30
+			rounds, tries := 30, 1
 			if strings.Contains(strings.Join(b.rules, " "), "race-") {
-				rounds = 500
+				rounds, tries = 500, 50
 			}
 			defer storetest.SetRaceRounds(rounds)()
 			t.Run("advanced", func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				requireRules(t, b.rules, tries, func() error {
 					clock := newFakeClock()
-					err := storetest.Check(storetest.Config{
+					return storetest.Check(storetest.Config{
 						Open:    func() (idemmail.Store, error) { return b.wrong(newRefStore(clock.now)), nil },
 						Advance: clock.advance,
 					})
-					require.ElementsMatch(t, b.rules, names(t, err), "%v", err)
 				})
 			})
 			t.Run("real time", func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					err := storetest.Check(storetest.Config{
+				requireRules(t, b.rules, tries, func() error {
+					return storetest.Check(storetest.Config{
 						Open: func() (idemmail.Store, error) { return b.wrong(newRefStore(time.Now)), nil },
 					})
-					require.ElementsMatch(t, b.rules, names(t, err), "%v", err)
 				})
 			})
 		})
 	}
+}
+
+// requireRules checks that each of the rules fires, and no other. A race that
+// the scheduler did not let happen fires nothing, so a store that is broken in
+// a race is given some tries for each of its rules to fire in one of them.
+func requireRules(t *testing.T, rules []string, tries int, check func() error) {
+	t.Helper()
+	fired := make(map[string]bool)
+	var last error
+	for range tries {
+		synctest.Test(t, func(*testing.T) { last = check() })
+		for _, name := range names(t, last) {
+			require.Contains(t, rules, name, "%v", last)
+			fired[name] = true
+		}
+		if len(fired) == len(rules) {
+			return
+		}
+	}
+	require.Len(t, fired, len(rules), "fired: %v, of %v; the last: %v", fired, rules, last)
 }
 
 // endAfter is the right answer of a store about when d is over.
