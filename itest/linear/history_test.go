@@ -112,7 +112,9 @@ func (c *client) ask(i int) {
 		c.note(q, func(*answer) error { return reconciler.Forget(ctx, e) })
 	case n == 19:
 		q.method = "resolve"
-		c.note(q, func(*answer) error { return reconciler.Resolve(ctx, e, q.done().Receipt, q.life) })
+		r := q.done().Receipt
+		r.Status = idemmail.StatusSent
+		c.note(q, func(*answer) error { return reconciler.Resolve(ctx, e, r, q.life) })
 	default:
 		q.method = "lookup"
 		c.note(q, func(a *answer) error {

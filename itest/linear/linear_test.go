@@ -28,9 +28,11 @@ type clock struct {
 
 // clocks are those of the stores in package backend, by their names.
 var clocks = map[string]clock{
-	"memory":  {unit: 2 * time.Millisecond},
-	"Redis":   {unit: 5 * time.Millisecond, rounding: 2 * time.Millisecond, guessesAges: true},
-	"MongoDB": {unit: 20 * time.Millisecond, rounding: 2 * time.Millisecond, guessesAges: true, guessesEnds: true},
+	"memory":     {unit: 2 * time.Millisecond},
+	"Redis":      {unit: 5 * time.Millisecond, rounding: 2 * time.Millisecond, guessesAges: true},
+	"MongoDB":    {unit: 20 * time.Millisecond, rounding: 2 * time.Millisecond, guessesAges: true, guessesEnds: true},
+	"PostgreSQL": {unit: 5 * time.Millisecond, rounding: 2 * time.Millisecond},
+	"SQLite":     {unit: 5 * time.Millisecond, rounding: 2 * time.Millisecond},
 }
 
 // Each call of a store is one atomic step at some moment between question and
