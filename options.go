@@ -61,7 +61,10 @@ type Options struct {
 	// AtMostOnce it never does: its key answers ErrAbandoned once it is older
 	// than Lease, and unknown outcomes are kept for ever, until an operator
 	// settles them (see [Reconciler]). Definite failures still free the key,
-	// and the receipt of a sent message is kept for TTL.
+	// and the receipt of a sent message is kept for TTL. A [MemStore] forgets
+	// all of it on a restart. A reservation whose answer was lost, and which
+	// could not be freed either, waits for an operator too, though nothing was
+	// sent.
 	AtMostOnce bool
 
 	// RejectDuplicates answers a duplicate with ErrDuplicate beside the first
@@ -70,8 +73,8 @@ type Options struct {
 
 	// FailOpen sends a message without a reservation when the store cannot
 	// reserve its key: a duplicate rather than no mail while the store is
-	// down. It never goes past a bad record, and New refuses it together with
-	// AtMostOnce.
+	// down. It never goes past a bad record or a context that has ended, and
+	// New refuses it together with AtMostOnce.
 	FailOpen bool
 
 	// RequireKey refuses messages with an empty key, which are otherwise sent
