@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"testing"
 	"time"
@@ -29,6 +30,41 @@ func TestResolveAnUnknownOutcome(t *testing.T) {
 			Status: idemmail.StatusSent, Transport: "ses", MessageID: "abc@example.com", ProviderID: "0100018f",
 			Accepted: unknown.Accepted, Rejected: unknown.Rejected, At: got.At,
 		}, got)
+	})
+}
+
+// What senders are answered once the operator has settled their messages.
+func TestSendersGoByWhatWasSettled(t *testing.T) {
+	onEveryBed(t, func(t *testing.T, b *bed) {
+		lost := idemmail.MayBeSent(errors.New("no answer"))
+		sends := 0
+		mailer, err := idemmail.New(idemmail.TransportFunc(func(context.Context, *idemmail.Message) (*idemmail.Receipt, error) {
+			sends++
+			return &idemmail.Receipt{}, lost
+		}), idemmail.Options{Store: b.store, Namespace: "orders", AtMostOnce: true, Logger: discard})
+		require.NoError(t, err)
+		send := func(key string) (*idemmail.Receipt, error) {
+			return mailer.Send(t.Context(), &idemmail.Message{Subject: key, IdempotencyKey: key})
+		}
+		for _, key := range []string{"has", "has not"} {
+			_, err = send(key)
+			require.ErrorIs(t, err, idemmail.ErrDeliveryUnknown)
+		}
+		lost = nil
+		require.ElementsMatch(t, []string{"orders:has", "orders:has not"}, listed(t, b.run("list", "--json")))
+		require.Equal(t, exitDone, b.run("resolve", "orders:has", "--provider-id", "0100018f", "--yes").code)
+		require.Equal(t, exitDone, b.run("forget", "orders:has not", "--yes").code)
+
+		r, err := send("has")
+		require.NoError(t, err)
+		require.True(t, r.Replayed)
+		require.Equal(t, "0100018f", r.ProviderID)
+		require.Equal(t, 2, sends, "nothing went again")
+		r, err = send("has not")
+		require.NoError(t, err)
+		require.False(t, r.Replayed)
+		require.Equal(t, 3, sends)
+		require.Equal(t, result{}, b.run("list"))
 	})
 }
 
