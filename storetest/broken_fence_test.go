@@ -30,6 +30,17 @@ var brokenFences = []broken{
 			return s.Release(ctx, key, token)
 		},
 	}, "release-done"),
+	over("Release deletes a done key and says that it didn't", overrides{
+		release: func(s *refStore, ctx context.Context, key, token string) error {
+			err := s.Release(ctx, key, token)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if r := s.rows[key]; r.token == token && r.record.State == idemmail.StateDone {
+				s.drop(key)
+			}
+			return err
+		},
+	}, "release-done"),
 	over("Release of nothing is ErrLeaseLost", overrides{
 		release: func(s *refStore, ctx context.Context, key, token string) error {
 			_, held := s.holder(key)
