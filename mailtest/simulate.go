@@ -63,10 +63,9 @@ type Simulation struct {
 // twice by the provider, but after the crash of a process whose lease had
 // passed and whose receipt was not kept (with Options.AtMostOnce not even
 // then), or, in real time, by one that was too slow for its lease; and none was
-// lost, that is, answered as sent though the provider
-// never took it. Otherwise it joins the first [*Fault] of each kind, which
-// errors.As finds; the report has all. The report is nil where the simulation
-// cannot be run.
+// lost, that is, answered as sent though the provider never took it. Otherwise
+// it joins the first [*Fault] of each kind, which errors.As finds; the report
+// has all. The report is nil where the simulation cannot be run.
 //
 // A crash here is a process that from one step on reaches nothing any more:
 // its calls of the store and of the provider do nothing and answer an error,
