@@ -47,6 +47,6 @@ func newCompletion(r idemmail.CompleteRequest) *put {
 	default:
 		p.status, p.receipt, p.err = encode(receipt)
 	}
-	p.err = cmp.Or(p.err, checkTexts(p.key, p.token, p.fingerprint))
+	p.err = cmp.Or(p.err, checkTexts(p.key, p.token, p.fingerprint, p.status))
 	return p
 }

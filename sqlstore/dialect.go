@@ -46,7 +46,8 @@ func (d Dialect) held() string {
 	return "JOIN {table} AS h ON h.key = r.id"
 }
 
-// skip ends a query for rows of which those that are in use may stay.
+// skip ends a query for rows that are to be removed, but those that are in use,
+// and keeps others from changing them meanwhile.
 func (d Dialect) skip() string {
 	if d == PostgreSQL {
 		return "FOR UPDATE OF h SKIP LOCKED"

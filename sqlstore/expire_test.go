@@ -136,9 +136,17 @@ func testListing(t *testing.T, srv server) {
 	reserve(t, s, "list:over2", time.Millisecond)
 	time.Sleep(20 * time.Millisecond)
 
+	var keys []string
+	for e, err := range s.Unsettled(ctx, "list:", 0) {
+		require.NoError(t, err)
+		keys = append(keys, e.Key)
+	}
+	require.Len(t, keys, unsettled+1)
+	require.IsIncreasing(t, keys, "each once")
+	keys = nil
+
 	// There is one connection, and settling needs it.
 	tap.count()
-	var keys []string
 	for e, err := range s.Unsettled(ctx, "list:", 0) {
 		require.NoError(t, err)
 		keys = append(keys, e.Key)

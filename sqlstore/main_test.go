@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,11 +37,14 @@ type server struct {
 	dsn     func(t testing.TB) string // of a new, empty database
 }
 
-// The tests of this package that concern both kinds of database.
-var tests = []struct {
+// A test of this package that needs a database.
+type test struct {
 	name string
 	run  func(t *testing.T, srv server)
-}{
+}
+
+// Those that concern both kinds.
+var tests = []test{
 	{"contract", testContract},
 	{"every value of the golden rows", testGolden},
 	{"rows that are not records are bad records and untouched", testForeign},
@@ -81,9 +85,17 @@ func TestSQLite(t *testing.T) {
 	}
 }
 
+var postgresTests = []test{
+	{"a reserve that waits for longer than its lease", testWaitOutlastsLease},
+	{"settings of the database", testSerializable},
+	{"a transaction that sees what was", testRepeatableRead},
+	{"a statement that waits for a row judges what it has become", testWaitsForRow},
+	{"a locked table", testLocked},
+}
+
 func TestPostgreSQL(t *testing.T) {
 	srv := postgresServer(t)
-	for _, test := range tests {
+	for _, test := range slices.Concat(tests, postgresTests) {
 		t.Run(test.name, func(t *testing.T) { test.run(t, srv) })
 	}
 }

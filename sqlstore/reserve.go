@@ -94,8 +94,7 @@ type put struct {
 }
 
 func newReservation(ctx context.Context, key, fingerprint string, lease time.Duration) *put {
-	p := &put{key: key, token: rand.Text(), fingerprint: fingerprint}
-	p.reservation, _ = ctx.Value(reservedKey(key)).(string)
+	p := &put{key: key, token: rand.Text(), fingerprint: fingerprint, reservation: reservation(ctx, key)}
 	p.life, p.err = life(lease)
 	p.err = cmp.Or(p.err, checkTexts(key, fingerprint))
 	return p

@@ -110,7 +110,7 @@ func (s *Store) read(ctx context.Context, on session, keys []string) (map[string
 // change carries out a statement that changes rows, and answers the keys of
 // those that it changed.
 func (s *Store) change(ctx context.Context, on session, st statement, params [][]any) (map[string]bool, error) {
-	keys, err := query(ctx, on, st, params, func(rows *sql.Rows) (key string, err error) {
+	keys, err := query(ctx, on, st, params, func(rows *sql.Rows) (key sql.NullString, err error) {
 		err = rows.Scan(&key)
 		return key, err
 	})
@@ -119,7 +119,9 @@ func (s *Store) change(ctx context.Context, on session, st statement, params [][
 	}
 	changed := make(map[string]bool, len(keys))
 	for _, key := range keys {
-		changed[key] = true
+		if key.Valid {
+			changed[key.String] = true
+		}
 	}
 	return changed, nil
 }
@@ -167,7 +169,7 @@ func checkTexts(key string, others ...string) error {
 	}
 	for _, text := range append(others, key) {
 		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-			return errors.New("key, token or fingerprint is not valid UTF-8, or has NUL")
+			return errors.New("key, token, fingerprint or status is not valid UTF-8, or has NUL")
 		}
 	}
 	return nil

@@ -16,7 +16,9 @@ import (
 // names: one for each key. The row that is in the table is h. {now} is asked
 // for wherever it is needed, not once: the statement may have waited for a row.
 const (
-	// reserve takes keys that nothing holds within its time.
+	// reserve takes keys that nothing holds within its time. It leaves those out
+	// of its answer whose lease has ended already: the statement had waited for
+	// a transaction that then was rolled back.
 	reserveSQL = `
 WITH r (id, token, fingerprint, life) AS (VALUES {rows text text text bigint})
 INSERT INTO {table} AS h (key, format, state, token, fingerprint, at, expires)
@@ -25,7 +27,7 @@ ON CONFLICT (key) DO UPDATE SET
 	state = 'pending', token = excluded.token, fingerprint = excluded.fingerprint,
 	at = {now}, expires = {now} + (excluded.expires - excluded.at), status = NULL, receipt = NULL
 WHERE {known} AND h.expires < {now}
-RETURNING key`
+RETURNING CASE WHEN expires IS NULL OR expires >= {now} THEN key END`
 
 	// complete takes such keys too, and those that the token holds.
 	completeSQL = `
@@ -61,7 +63,7 @@ RETURNING key`
 WITH r (id, reservation, token, fingerprint, life) AS (VALUES {rows text text text text bigint})
 UPDATE {table} AS h SET token = r.token, at = {now}, expires = {now} + r.life FROM r
 WHERE h.key = r.id AND h.token = r.reservation AND h.fingerprint = r.fingerprint
-	AND {known} AND h.state = 'pending' AND {live}
+	AND {known} AND h.state = 'pending'
 RETURNING key`
 
 	// resolve completes what a token holds in the state, under a new one.
@@ -90,14 +92,14 @@ WHERE h.key >= (SELECT first FROM r)`
 	AND (NOT {known} OR {live} AND (h.status <> 'sent' OR h.state = 'pending' AND {now} - h.at >= (SELECT age FROM r)))
 ORDER BY h.key LIMIT {page}`
 
-	// sweep removes rows whose time has passed, the oldest first.
+	// sweep removes records whose time has passed, the oldest first.
 	sweepSQL = `
 WITH r (size) AS (VALUES {rows bigint}),
 old AS (
 	SELECT h.key AS id FROM {table} AS h WHERE h.expires < (SELECT {now}) AND {known}
 	ORDER BY h.expires LIMIT (SELECT size FROM r) {skip}
 )
-DELETE FROM {table} AS h WHERE h.key IN (SELECT id FROM old) AND h.expires < {now} AND {known}
+DELETE FROM {table} AS h WHERE h.key IN (SELECT id FROM old)
 RETURNING key`
 )
 

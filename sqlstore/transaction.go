@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"time"
 
 	"github.com/idemmail/idemmail"
@@ -28,27 +29,40 @@ import (
 // commit that fails would forget a message that went.
 func (s *Store) ReserveTx(ctx context.Context, tx *sql.Tx, key, fingerprint string, lease time.Duration) (token string, held *idemmail.Record, err error) {
 	p := newReservation(ctx, key, fingerprint, lease)
+	p.token = reservedToken + p.token
 	s.put(ctx, session{tx: tx}, s.sql.reserve, []*put{p})
 	r := p.reserved()
 	return r.Token, r.Held, r.Err
 }
+
+// reservedToken begins the tokens of ReserveTx: no send has begun under them.
+const reservedToken = "tx-"
 
 // reservedKey is the key, in a context, of the token that a key is reserved
 // under.
 type reservedKey string
 
 // WithReservation returns a context under which Reserve and ReserveMany of this
-// package take up what token holds under key: they give it a new token and the
-// lease that they are called with, once. Where that reservation is no more, was
-// taken up already, or is for a message with another fingerprint, they do as
-// under any other context.
+// package take up what [Store.ReserveTx] reserved key under, once: they give it
+// a new token, and the lease that they are called with. Where that reservation
+// is no more, was taken up already, or is for a message with another
+// fingerprint, they do as under any other context.
 //
-// token is that of [Store.ReserveTx], or of a pending entry of a listing. Of
-// several who take up one reservation, one is answered the new token, and the
-// others find the key held. Contexts for several keys are made one from the
+// Of several who take up one reservation, one is answered the new token, and
+// the others find the key held. Contexts for several keys are made one from the
 // other.
 func WithReservation(ctx context.Context, key, token string) context.Context {
 	return context.WithValue(ctx, reservedKey(key), token)
+}
+
+// reservation answers the token of ReserveTx that the context has for the key,
+// or none. It is none of a send's, which must not be taken from it.
+func reservation(ctx context.Context, key string) string {
+	token, _ := ctx.Value(reservedKey(key)).(string)
+	if !strings.HasPrefix(token, reservedToken) {
+		return ""
+	}
+	return token
 }
 
 // claim takes up the reservations of the puts that have one.

@@ -224,6 +224,13 @@ func testClaimRefused(t *testing.T, srv server) {
 	require.NotNil(t, held)
 	require.Equal(t, before, stored(t, db, "no:fingerprint"))
 
+	// What a send holds is not taken from it.
+	token = reserve(t, s, "no:send", time.Minute)
+	_, held, err = s.Reserve(sqlstore.WithReservation(t.Context(), "no:send", token), "no:send", "1:no:send", time.Minute)
+	require.NoError(t, err)
+	require.NotNil(t, held)
+	require.Equal(t, token, stored(t, db, "no:send")["token"])
+
 	// After its lease it holds nothing back, and is nobody's.
 	token = committed(t, s, db, "no:lapsed", time.Nanosecond)
 	time.Sleep(10 * time.Millisecond)
