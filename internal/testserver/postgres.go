@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -156,6 +157,7 @@ func (p *Postgres) Kill() {
 	if p.ended == nil {
 		return // it was never started
 	}
+	_ = p.signal(syscall.SIGCONT)
 	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // of PostgreSQL's own: an immediate shutdown
 	select {
 	case <-p.ended:
@@ -163,4 +165,43 @@ func (p *Postgres) Kill() {
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 	}
+}
+
+// Stop holds the server and all its processes: connections stay, nothing is
+// answered.
+func (p *Postgres) Stop(t testing.TB) {
+	t.Helper()
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		t.Fatalf("cannot stop the server: %v", err)
+	}
+}
+
+// Continue lets a held server go on.
+func (p *Postgres) Continue(t testing.TB) {
+	t.Helper()
+	if err := p.signal(syscall.SIGCONT); err != nil {
+		t.Fatalf("cannot continue the server: %v", err)
+	}
+}
+
+// signal signals the server, which then starts no further process, and those
+// that it has started: each has a group of its own.
+func (p *Postgres) signal(s syscall.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		return err
+	}
+	out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(out)) {
+		var pid, parent int
+		if _, err := fmt.Sscan(line, &pid, &parent); err != nil {
+			return err
+		}
+		if parent == p.cmd.Process.Pid {
+			_ = syscall.Kill(pid, s) // it may have ended
+		}
+	}
+	return nil
 }

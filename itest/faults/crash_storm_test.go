@@ -31,7 +31,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 
 func storm(t *testing.T, s *backend.Server, mails *provider, mode string, random *rand.Rand) {
 	const jobs = 8 // of each process; those of the killed ones before it come on top
-	kills := soak.Scaled(10, 300)
+	kills := soak.Scaled(6, 300)
 	config := worker.Config{URL: s.URL, Namespace: "storm", Modes: crashModes, SMTP: mails.addr}
 	key := func(process, job int) string { return fmt.Sprintf("%s/%d/%d", mode, process, job) }
 	began := map[int]time.Time{} // each process's sends, by its PID

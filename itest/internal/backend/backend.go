@@ -33,6 +33,8 @@ var All = []Backend{
 	{"miniredis", startMiniredis, "redis", dialRedis},
 	{"Redis", startRedis, "redis", dialRedis},
 	{"MongoDB", startMongo, "mongodb", dialMongo},
+	{"PostgreSQL", startPostgres, "postgres", dialPostgres},
+	{"SQLite", startSQLite, "sqlite", dialSQLite},
 }
 
 // A Store has all the optional interfaces, as those of this project do.
