@@ -5,9 +5,8 @@ GOVULNCHECK  = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 NEWEST       = github.com/redis/go-redis/v9@v9.23.0 go.mongodb.org/mongo-driver/v2@v2.10.0
 
 FUZZTIME    ?= 30s
-BENCHTIME   ?= 1s
 
-.PHONY: test provision lint fuzz bench
+.PHONY: test provision lint fuzz soak bench
 
 # Every module with the race detector, against real servers.
 test: provision
@@ -24,5 +23,12 @@ lint:
 fuzz:
 	FUZZTIME="$(FUZZTIME)" scripts/fuzz
 
-bench:
-	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+# The long form of what make test tries briefly: crashes, faults, a million
+# sends by eight processes. Bounded; prints its figures.
+soak: provision
+	cd itest && GOWORK=off IDEMMAIL_TEST_SERVERS=1 IDEMMAIL_SOAK=1 go test -timeout 3h -v ./...
+	$(MAKE) fuzz FUZZTIME=10m
+
+# Measures everything side by side; writes docs/performance.md and its plot.
+bench: provision
+	cd bench && GOWORK=off go run .
