@@ -53,5 +53,5 @@
 // [MemStore] serves one process and forgets on a restart. The packages
 // redisstore and mongostore, and the module sqlstore, serve many. Package
 // storetest tests stores written by others; package mailtest has a scripted
-// transport for tests.
+// transport for tests, and a simulator of crashes.
 package idemmail
