@@ -321,6 +321,45 @@ func TestContextThatEndsAsABatchIsReserved(t *testing.T) {
 	require.Zero(t, store.Len())
 }
 
+// What a key is held by is of no account then, to the first of a key and to
+// those after it.
+func TestContextThatEndsAsAHeldKeyIsReserved(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	store := &endingStore{MemStore: newShelf().mem, held: &idemmail.Record{State: idemmail.StateDone, Receipt: receiptOf(statusSent)}, end: cancel}
+	results := openTransport(t, manyBatcher{&batcher{}}, idemmail.Options{Store: store}).SendMany(ctx, batchOf("k:a", "k:a"))
+	for _, r := range results {
+		r.Receipt.Replayed = false // as the second is, with the first one's answer
+		requireNotBegun(t, r.Receipt, r.Err, context.Canceled)
+	}
+}
+
+// A store that answers too few results, or too many, has reserved for nobody:
+// what it has answered a token for is freed.
+func TestBatchStoreThatMiscounts(t *testing.T) {
+	for _, n := range []int{1, 2, 4} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			mem := idemmail.NewMemStore(idemmail.MemStoreOptions{})
+			b := &batcher{}
+			results := openTransport(t, manyBatcher{b}, idemmail.Options{Store: miscounting{mem, n}, AtMostOnce: true}).
+				SendMany(t.Context(), batchOf("1:a", "2:b", ":c", "3:d"))
+			require.Equal(t, []string{"failed idempotency.store_failed", "failed idempotency.store_failed", "c ok", "failed idempotency.store_failed"}, summaries(results))
+			require.Equal(t, []string{"c"}, b.went)
+			require.Equal(t, max(0, 3-n), mem.Len(), "keys of which no token is known")
+		})
+	}
+}
+
+// miscounting answers n results to any reservation of many keys.
+type miscounting struct {
+	*idemmail.MemStore
+	n int
+}
+
+func (s miscounting) ReserveMany(ctx context.Context, reqs []idemmail.ReserveRequest) []idemmail.ReserveResult {
+	results := append(s.MemStore.ReserveMany(ctx, reqs), idemmail.ReserveResult{Token: "nobody's"})
+	return results[:s.n]
+}
+
 // C7: a panic, or runtime.Goexit, at item 3 of 5.
 func TestPanicInABatch(t *testing.T) {
 	bothWays(t, func(t *testing.T, b *batcher, open func(idemmail.Options) *idemmail.IdempotencyTransport, s *shelf) {

@@ -123,6 +123,32 @@ func TestTwoDecorators(t *testing.T) {
 	require.ErrorIs(t, err, idemmail.ErrKeyReused)
 }
 
+// A decorator has every method; what counts is what it can pass on. Around one
+// whose messages go one after another, each key is reserved just before its
+// own send, and raw messages are none of either's.
+func TestDecoratorsAroundATransportThatCanOnlySend(t *testing.T) {
+	s := newShelf()
+	inner := openTransport(t, idemmail.TransportFunc(func(_ context.Context, m *idemmail.Message) (*idemmail.Receipt, error) {
+		pending := 0
+		for _, key := range []string{"1", "2", "3"} {
+			if e := s.entry(t, key); e != nil && e.Record.State == idemmail.StatePending {
+				require.Equal(t, m.IdempotencyKey, key)
+				pending++
+			}
+		}
+		require.Equal(t, 1, pending)
+		return nil, nil
+	}), idemmail.Options{Namespace: "inner"})
+	outer := openTransport(t, inner, idemmail.Options{Store: s.store})
+	for _, r := range outer.SendMany(t.Context(), batchOf("1:a", "2:b", "3:c")) {
+		requireFirst(t, r.Receipt, r.Err)
+	}
+	r, err := outer.SendRaw(t.Context(), &idemmail.RawMessage{IdempotencyKey: "raw"})
+	require.Nil(t, r)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	s.requireFree(t, "raw")
+}
+
 // C52: outside retry, so that one reservation serves all attempts.
 func TestRetryBeneath(t *testing.T) {
 	s := newShelf()

@@ -197,6 +197,14 @@ func TestLiveOwnersKeyIsNotSettled(t *testing.T) {
 	}
 
 	// Settled by its owner since.
+	done := memDone("", statusSent)
+	require.NoError(t, d.mem.Complete(t.Context(), doorNamespace+":k", e.Token, done, time.Minute))
+	for name, do := range settle {
+		require.ErrorIs(t, do(), idemmail.ErrChanged, name)
+	}
+	d.clock.Advance(time.Minute)
+	d.abandon(t, "k", idemmail.NoExpiry)
+	e = d.list(t, 0)[0]
 	require.NoError(t, d.mem.Release(t.Context(), doorNamespace+":k", e.Token))
 	for name, do := range settle {
 		require.ErrorIs(t, do(), idemmail.ErrChanged, name)
