@@ -62,7 +62,7 @@ func TestEveryTargetHasARow(t *testing.T) {
 			ids = append(ids, row.id)
 		}
 	}
-	require.Subset(t, ids, strings.Fields("F1 F2 F3 F4 S1 S2 S3 S4 S5 S6 D1 D1b D2 D3 D4 R1 R2 R3 R4 R5 M1"))
+	require.Subset(t, ids, strings.Fields("F1 F2 F3 F4 S1 S2 S3 S4 S5 S6 D1 D1b D2 D3 D4 R1 R2 R3 R4 R5 M1 P1"))
 }
 
 // The tests that count what is not measured are there.

@@ -23,6 +23,8 @@ func chapters() []chapter {
 		sendChapter(),
 		redisChapter(),
 		mongoChapter(),
+		postgresChapter(),
+		sqliteChapter(),
 		growthChapter(),
 	}
 }

@@ -20,18 +20,13 @@ import (
 
 func main() {
 	folder := flag.String("docs", filepath.Join("..", "docs"), "the folder to write performance.md and performance.svg to")
-	quick := flag.Bool("quick", false, "try everything once, for figures that say nothing")
 	flag.Parse()
-	scale := fullScale
-	if *quick {
-		scale = quickScale
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := os.Setenv("IDEMMAIL_TEST_SERVERS", "1"); err != nil { // see package testserver
 		fatal(err)
 	}
-	report := measure(ctx, scale, time.Now())
+	report := measure(ctx, fullScale, time.Now())
 	if ctx.Err() != nil {
 		fatal(ctx.Err())
 	}

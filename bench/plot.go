@@ -32,8 +32,8 @@ var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#
 // plot answers the curves as SVG.
 func (r *report) plot() string {
 	panels := []panel{
-		{left: firstFrame, title: "Cost of an operation, as a multiple of that with the fewest keys", label: "keys in the store", xs: r.scale.keys},
-		{left: secondFrame, title: "Time per send, as a multiple of that of one sender", label: "senders at once", xs: r.scale.senders},
+		{left: firstFrame, title: "Cost of an operation, against that with the fewest keys", label: "keys in the store", xs: r.scale.keys},
+		{left: secondFrame, title: "Time per send, against that of one sender", label: "senders at once", xs: r.scale.senders},
 	}
 	for _, f := range r.chapters {
 		for _, c := range f.curves {

@@ -58,8 +58,8 @@ func (r *report) write(folder string) error {
 const pageHead = `# Performance
 
 Written by ` + "`make bench`" + `. Everything is measured side by side with what it is made of, or with what others made for the same job: all ways take
-turns, round by round, and what counts is the median of the ratios of single rounds; behind it stand the quartiles. Ratios carry over
-to other machines, times do not, so there are none here, and no promise of any.
+turns, round by round, and what counts is the median of the ratios of single rounds, in which the shortest of a few turns of each way counts;
+behind it stand the quartiles. Ratios carry over to other machines, times do not, so there are none here, and no promise of any.
 `
 
 // page answers the report in Markdown.
@@ -81,7 +81,7 @@ func (r *report) page() string {
 // busy reports whether others had the cores.
 func (r *report) busy() bool {
 	load, err := strconv.ParseFloat(r.load, 64)
-	return err == nil && load > float64(r.machine.cores)/2
+	return err == nil && load > float64(r.machine.cores)
 }
 
 // write writes the chapter.

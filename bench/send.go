@@ -40,7 +40,7 @@ func sendChapter() chapter {
 			{what: sendReplay},
 			{what: sendInFlight},
 			{id: "D2", what: "allocations: none without a key, 5 a replay, 14 a new key, at most", test: "TestAllocationBudgets"},
-			{id: "D3", what: sendParallel, atLeast: 1.6},
+			{id: "D3", what: sendParallel, atLeast: 1.6, why: "it needs two cores that nobody else wants"},
 			{id: "D4", what: sendWatermill, atMost: 1.0},
 		},
 		measure: measureSend,
