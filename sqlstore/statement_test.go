@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -185,8 +186,21 @@ func testUnsteady(t *testing.T, srv server) {
 	s := srv.on(t, db)
 	aside := srv.open(t, dsn)
 	row := map[string]any{"key": "busy:key", "format": 1, "state": "pending", "token": "t", "fingerprint": "1:x", "at": 0, "expires": nil}
+	// A call that its context ended may still be at its statements when the test
+	// is over and aside is about to be closed.
+	var mu sync.Mutex
+	over := false
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+	})
 	tap.set(func(statement string, do func() (driver.Rows, error)) (driver.Rows, error) {
+		mu.Lock()
+		defer mu.Unlock()
 		switch {
+		case over:
+			return nil, errLost
 		case isReserve(statement), isComplete(statement):
 			insert(t, aside, row)
 		case isRead(statement):
