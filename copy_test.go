@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -82,6 +84,36 @@ func TestStoreThatAnswersWhatItKeeps(t *testing.T) {
 			})
 		}
 	})
+}
+
+// A store that is left behind while it keeps a receipt keeps what it was given,
+// whatever the caller has done to his meanwhile.
+func TestStoreThatIsLeftBehindKeepsItsOwn(t *testing.T) {
+	throughDoors(t, func(t *testing.T, d door) {
+		synctest.Test(t, func(t *testing.T) {
+			mem := idemmail.NewMemStore(idemmail.MemStoreOptions{})
+			send := d.open(t, idemmail.Options{Store: keepsLate{mem}}, answers(acceptedReceipt(statusSent), nil))
+			r, err := send(t.Context(), "k", "a")
+			requireFirst(t, r, err)
+			want := copyOf(r)
+			spoil(r)
+			time.Sleep(2 * time.Minute)
+			require.Equal(t, &want, lookup(t, mem, doorNamespace+":k").Record.Receipt)
+		})
+	})
+}
+
+// keepsLate is a store that ignores the end of a context.
+type keepsLate struct{ *idemmail.MemStore }
+
+func (s keepsLate) Complete(ctx context.Context, key, token string, rec idemmail.Record, ttl time.Duration) error {
+	time.Sleep(time.Minute)
+	return s.MemStore.Complete(context.WithoutCancel(ctx), key, token, rec, ttl)
+}
+
+func (s keepsLate) CompleteMany(ctx context.Context, reqs []idemmail.CompleteRequest) []error {
+	time.Sleep(time.Minute)
+	return s.MemStore.CompleteMany(context.WithoutCancel(ctx), reqs)
 }
 
 // copyOf is a copy of a receipt that shares nothing with it.

@@ -191,7 +191,7 @@ func runMemModel(t *testing.T, seed uint64) {
 		case 1:
 			return math.MaxInt64
 		case 2:
-			return time.Duration(1 + random.IntN(1e10))
+			return time.Duration(1 + random.Int64N(1e10))
 		default:
 			return time.Duration(1+random.IntN(3)) * time.Second
 		}
@@ -276,7 +276,7 @@ func runMemModel(t *testing.T, seed uint64) {
 			// What has expired may be gone when the clock goes back, or may
 			// not. Len sees to it that it is.
 			require.Equal(t, len(m.entries), s.Len())
-			clock.Advance(-time.Duration(random.IntN(6e9)))
+			clock.Advance(-time.Duration(random.Int64N(6e9)))
 		}
 		m.now = clock.Now()
 		m.forget()

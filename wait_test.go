@@ -217,7 +217,8 @@ func TestWaiterThatIsCancelledWithTheKeyFreesIt(t *testing.T) {
 		store.won.Store(nil)
 		third := <-waiters(t.Context(), 1, send, "k", "a")
 		require.NotErrorIs(t, third.err, idemmail.ErrInFlight)
-		require.EqualValues(t, 2, sends.Load(), "the key was free")
+		require.EqualValues(t, 2, sends.Load())
+		require.Equal(t, time.Minute, third.after, "the key was free at once, not after its lease")
 	})
 }
 
