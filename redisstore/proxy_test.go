@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -64,6 +65,16 @@ func (p *proxy) loses(request []byte) bool {
 	return p.lose != nil && p.lose(request)
 }
 
+// drain reads until the server has answered all that it was asked: nothing of a
+// pipeline is to happen after the client has learnt that its answer is lost.
+func drain(server net.Conn, b []byte) {
+	for server.SetReadDeadline(time.Now().Add(100*time.Millisecond)) == nil {
+		if _, err := server.Read(b); err != nil {
+			return
+		}
+	}
+}
+
 func (p *proxy) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", p.server)
@@ -84,6 +95,7 @@ func (p *proxy) serve(client net.Conn) {
 			}
 			if losing.Load() {
 				p.lost.Add(1)
+				drain(server, b)
 				return
 			}
 			if _, err := client.Write(b[:n]); err != nil {
