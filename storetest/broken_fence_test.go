@@ -25,6 +25,8 @@ var brokenFences = []broken{
 			s.mu.Lock()
 			if r := s.rows[key]; r.token == token {
 				s.drop(key)
+				s.mu.Unlock()
+				return ctx.Err()
 			}
 			s.mu.Unlock()
 			return s.Release(ctx, key, token)
