@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +50,7 @@ func Mongo(t testing.TB) *MongoServer {
 
 func startMongod(t testing.TB, program string) *MongoServer {
 	t.Helper()
-	address := "127.0.0.1:" + strconv.Itoa(FreePort(t))
+	address := loopback(FreePort(t))
 	_, port, _ := net.SplitHostPort(address)
 	cmd := exec.Command(program, "--dbpath", t.TempDir(), "--bind_ip", "127.0.0.1", "--port", port, "--nounixsocket")
 	start(t, cmd)

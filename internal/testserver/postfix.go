@@ -52,8 +52,8 @@ func StartPostfix(t testing.TB) *Postfix {
 		t.Fatal(err)
 	}
 	p := &Postfix{
-		Addr:    "127.0.0.1:" + strconv.Itoa(FreePort(t)),
-		TLSAddr: "127.0.0.1:" + strconv.Itoa(FreePort(t)),
+		Addr:    loopback(FreePort(t)),
+		TLSAddr: loopback(FreePort(t)),
 		mailbox: filepath.Join(dir, "mail", "all", "new"),
 	}
 	p.configure(t, dir)

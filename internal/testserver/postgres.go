@@ -4,7 +4,6 @@ package testserver
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -41,13 +40,13 @@ func StartPostgres(t testing.TB) *Postgres {
 	if err != nil {
 		Missing(t, "PostgreSQL", err.Error())
 	}
-	port := strconv.Itoa(FreePort(t))
+	port := FreePort(t)
 	dir := t.TempDir()
 	p := &Postgres{
-		URL:  "postgres://postgres@" + net.JoinHostPort("127.0.0.1", port) + "/postgres?sslmode=disable",
+		URL:  "postgres://postgres@" + loopback(port) + "/postgres?sslmode=disable",
 		bin:  bin,
 		dir:  filepath.Join(dir, "data"),
-		port: port,
+		port: strconv.Itoa(port),
 	}
 	if os.Getuid() == 0 {
 		p.credential = postgresUser(t)

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -33,7 +32,7 @@ type Redis struct {
 // ones of its command line. It ends with the test.
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
-	return startRedis(t, "redis-server", redisPort(t), append([]string{"--save", "", "--appendonly", "no"}, args...)...)
+	return startRedis(t, "redis-server", FreePort(t), append([]string{"--save", "", "--appendonly", "no"}, args...)...)
 }
 
 // startRedis starts a server and waits until it answers. args may begin with a
@@ -46,7 +45,7 @@ func startRedis(t testing.TB, binary string, port int, args ...string) *Redis {
 	}
 	dir := t.TempDir()
 	r := &Redis{
-		Addr:   net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		Addr:   loopback(port),
 		binary: path,
 		log:    filepath.Join(dir, "log"),
 	}
@@ -59,26 +58,6 @@ func startRedis(t testing.TB, binary string, port int, args ...string) *Redis {
 	t.Cleanup(r.Kill)
 	r.Start(t)
 	return r
-}
-
-// redisPort answers a free port whose second port, 10000 above, which the
-// nodes of a cluster talk on, is free too.
-func redisPort(t testing.TB) int {
-	t.Helper()
-	for range 1000 {
-		port := FreePort(t)
-		if port > 65535-10000 {
-			continue
-		}
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+10000)))
-		if err != nil {
-			continue
-		}
-		l.Close()
-		return port
-	}
-	t.Fatal("no pair of free loopback ports")
-	return 0
 }
 
 // Start starts the server, again after Kill, and waits until it answers.
@@ -111,7 +90,7 @@ func (r *Redis) Kill() {
 	if r.ended == nil {
 		return // it was never started
 	}
-	_ = r.cmd.Process.Signal(syscall.SIGCONT)
+	_ = r.cmd.Process.Signal(continueSignal)
 	_ = r.cmd.Process.Kill()
 	<-r.ended
 }
@@ -119,7 +98,7 @@ func (r *Redis) Kill() {
 // Stop holds the server: connections stay, nothing is answered.
 func (r *Redis) Stop(t testing.TB) {
 	t.Helper()
-	if err := r.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := r.cmd.Process.Signal(stopSignal); err != nil {
 		t.Fatalf("cannot stop the server: %v", err)
 	}
 }
@@ -127,7 +106,7 @@ func (r *Redis) Stop(t testing.TB) {
 // Continue lets a held server go on.
 func (r *Redis) Continue(t testing.TB) {
 	t.Helper()
-	if err := r.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := r.cmd.Process.Signal(continueSignal); err != nil {
 		t.Fatalf("cannot continue the server: %v", err)
 	}
 }

@@ -52,7 +52,7 @@ sentinel failover-timeout %[1]s 3000
 		if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s.Sentinels = append(s.Sentinels, startRedis(t, "redis-server", redisPort(t), file, "--sentinel"))
+		s.Sentinels = append(s.Sentinels, startRedis(t, "redis-server", FreePort(t), file, "--sentinel"))
 	}
 	for _, r := range s.Sentinels {
 		wait(t, "the sentinels to know each other", func() bool {

@@ -10,8 +10,10 @@ package testserver
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"testing"
 )
 
@@ -41,13 +43,51 @@ func Missing(t testing.TB, server, why string) {
 	t.Skipf("%s is missing: %s", server, why)
 }
 
-// FreePort answers a TCP port on 127.0.0.1 that was free a moment ago.
+// The ports that servers are given. They lie below those that a kernel hands to
+// outgoing connections (Linux: from 32768, ip_local_port_range in ip(7)): one of
+// them would now and then sit on the port of a server that is about to start, or
+// was killed to be started again.
+const (
+	firstPort = 10000
+	ports     = 10000
+)
+
+// FreePort answers a TCP port on 127.0.0.1 that is free and that no other test,
+// in this process or another, is given before this one ends. The port 10000
+// above it was free too: the nodes of a Redis Cluster talk on it.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("no free loopback port: %v", err)
+	for range ports {
+		port := firstPort + rand.IntN(ports)
+		if reserve(t, port) && free(port) && free(port+ports) {
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no free loopback port")
+	return 0
+}
+
+// reserve takes the UDP port of that number, which no server here uses, as the
+// sign that the TCP port is given away: the kernel keeps it between processes,
+// and forgets it with a process that dies.
+func reserve(t testing.TB, port int) bool {
+	c, err := net.ListenPacket("udp4", loopback(port))
+	if err != nil {
+		return false
+	}
+	t.Cleanup(func() { c.Close() })
+	return true
+}
+
+func free(port int) bool {
+	l, err := net.Listen("tcp4", loopback(port))
+	if err != nil {
+		return false
+	}
+	l.Close()
+	return true
+}
+
+func loopback(port int) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
