@@ -15,6 +15,11 @@
 // takes over), their reservations and receipts are lost with them, and those
 // messages may go twice.
 //
+// Set connect_timeout in the connection string: a pool that has reached its
+// limit makes connections one at a time and without a deadline (see
+// [sql.DB.SetMaxOpenConns]), so one that hangs while it is made, on a server
+// that has stopped answering, would keep all keys from being reserved.
+//
 // # SQLite
 //
 // Version 3.42 or later, with the encoding UTF-8. Turn on its write-ahead log,
