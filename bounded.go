@@ -11,6 +11,22 @@ import (
 // before it is left behind.
 const storeGrace = 100 * time.Millisecond
 
+// Awaited reports whether the end of ctx is watched by whoever called the store
+// with it: a [Guard] makes each call of its store in a goroutine of its own and
+// leaves it behind soon after its context ends. A store that would need another
+// goroutine for that, because its client does not notice every end of a
+// context, can do without it in such a call.
+//
+// It reports false for the context of any other caller, and for one that was
+// made from a Guard's and ends by itself.
+func Awaited(ctx context.Context) bool {
+	done, ok := ctx.Value(awaitedKey{}).(<-chan struct{})
+	return ok && done == ctx.Done()
+}
+
+// awaitedKey is under which a context has the Done of the one that is awaited.
+type awaitedKey struct{}
+
 // bounded calls a store and returns soon after timeout or the end of ctx,
 // whether or not the store does. A store that does not is left behind in its
 // goroutine; what it answers in the end goes to late, if there is one. A panic
@@ -18,6 +34,7 @@ const storeGrace = 100 * time.Millisecond
 func bounded[T any](ctx context.Context, timeout time.Duration, do func(context.Context) T, late func(T)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	ctx = context.WithValue(ctx, awaitedKey{}, ctx.Done())
 	type answer struct {
 		value T
 		err   error

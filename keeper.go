@@ -174,39 +174,34 @@ func (k *keeper) settle(ctx context.Context, calls []*call, wanted func(*call) b
 }
 
 // persist does a step and, within the timeout and with growing pauses, does it
-// again for the calls for which it failed and may yet succeed. No try takes all
-// of the time: one may hang on a connection that is dead without having been
-// closed, and the next gets another.
+// again for the calls for which it failed and may yet succeed.
 func (k *keeper) persist(ctx context.Context, calls []*call, step func(*keeper, context.Context, []*call)) {
 	began := time.Now()
 	ctx = detach(ctx)
-	if !k.inProcess {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, k.timeout)
-		defer cancel()
-	}
 	left := calls
 	for pause := firstSettlePause; ; pause = min(2*pause, maxSettlePause) {
-		trying, cancel := k.try(ctx)
+		trying, cancel := k.try(ctx, k.timeout-time.Since(began))
 		step(k, trying, left)
 		cancel()
-		if left = unfinished(left); len(left) == 0 || k.inProcess || !sleep(ctx, pause) {
+		left = unfinished(left)
+		if len(left) == 0 || k.inProcess || time.Since(began)+pause >= k.timeout {
 			break
 		}
+		time.Sleep(pause)
 	}
 	for _, c := range calls {
 		c.inStore += time.Since(began)
 	}
 }
 
-// try is the context of one try of several: it leaves half of the time that is
-// left to those that follow.
-func (k *keeper) try(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
+// try is the context of one try of several. It leaves half of the time that is
+// left to those that follow: one may hang on a connection that is dead without
+// having been closed, and the next gets another.
+func (k *keeper) try(ctx context.Context, left time.Duration) (context.Context, context.CancelFunc) {
+	if k.inProcess {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, max(time.Until(deadline)/2, k.timeout/16))
+	return context.WithTimeout(ctx, min(left, max(left/2, k.timeout/16)))
 }
 
 // unfinished lists the calls whose last step failed but may yet succeed.
@@ -225,16 +220,4 @@ func detach(ctx context.Context) context.Context {
 		return ctx
 	}
 	return context.WithoutCancel(ctx)
-}
-
-// sleep waits for d and reports whether ctx is still alive then.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return ctx.Err() == nil
-	}
 }

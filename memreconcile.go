@@ -2,7 +2,6 @@ package idemmail
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"iter"
 	"strings"
@@ -90,7 +89,7 @@ func (s *MemStore) Resolve(ctx context.Context, e Entry, r *Receipt, ttl time.Du
 		return ErrChanged
 	}
 	s.unfile(held)
-	held.token = rand.Text()
+	held.token = s.newToken()
 	held.receipt, held.unknown = receipt, false
 	s.file(held, now, ttl)
 	return nil

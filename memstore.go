@@ -2,9 +2,11 @@ package idemmail
 
 import (
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -59,8 +61,9 @@ type MemStore struct {
 	now func() time.Time // nil: the system's
 
 	mu      sync.Mutex // guards what follows, and is held where now is called
-	origin  time.Time  // when the clock was first asked
-	begun   bool       // it was
+	tokens  *rand.ChaCha8
+	origin  time.Time // when the clock was first asked
+	begun   bool      // it was
 	entries map[string]*memEntry
 	largest int       // that entries has been
 	spare   *memEntry // one that was dropped, for the next key
@@ -82,6 +85,9 @@ func NewMemStore(opts MemStoreOptions) *MemStore {
 		now:  opts.Now,
 		done: memList{kind: byCompletion},
 	}
+	var seed [32]byte
+	_, _ = crand.Read(seed[:])
+	s.tokens = rand.NewChaCha8(seed)
 	if s.max == 0 {
 		s.max = defaultMaxEntries
 	}
@@ -126,7 +132,7 @@ func (s *MemStore) Reserve(ctx context.Context, key, fingerprint string, lease t
 	if err := s.makeRoom(now); err != nil {
 		return "", nil, err
 	}
-	e := s.newEntry(key, rand.Text(), fingerprint)
+	e := s.newEntry(key, s.newToken(), fingerprint)
 	s.file(e, now, lease)
 	return e.token, nil, nil
 }
@@ -260,6 +266,15 @@ func (s *MemStore) dropExpired(now time.Duration, limit int) int {
 		s.drop(e)
 	}
 	return limit
+}
+
+// newToken returns a token that nobody can guess.
+func (s *MemStore) newToken() string {
+	var random [16]byte
+	var text [2 * len(random)]byte
+	_, _ = s.tokens.Read(random[:])
+	hex.Encode(text[:], random[:])
+	return string(text[:])
 }
 
 // newEntry puts an entry under a key that is free, after makeRoom. It has yet

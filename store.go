@@ -58,8 +58,9 @@ func (r *Record) clone() *Record {
 // shares no memory with what it keeps.
 //
 // Every method returns soon after its context ends, with an error that wraps
-// the context's; what the call did on the store is then unknown. Loops that
-// try again are bounded and end with the context. Methods are safe for
+// the context's; what the call did on the store is then unknown. (A call that
+// is [Awaited] is left behind where it does not.) Loops that try again are
+// bounded and end with the context. Methods are safe for
 // concurrent use. Data under a key that is not a record of the store's own,
 // or is of a state or format that this version does not know, is answered
 // with an error that wraps [ErrBadRecord], and never written over; further

@@ -39,7 +39,7 @@ func redisChapter() chapter {
 			"The bare commands carry the same bytes, ready made, to the same server through the same client.",
 		rows: []row{
 			{id: "R1", what: redisFirst, atMost: 1.15, why: "each call of the store has a goroutine of its own, so that it can be left behind when its time is over, " +
-				"whatever the client does; a sender that is alone waits for two threads to wake up, many senders hardly do"},
+				"whatever the client does; a sender that is alone waits for a thread to wake up, many senders hardly do"},
 			{what: redisStore},
 			{what: redisCrowd},
 			{what: redisTypical},
@@ -54,7 +54,7 @@ func redisChapter() chapter {
 			{what: turnRow(100, overLink)},
 			{what: batchRow(1000, overLink)},
 			{what: turnRow(1000, overLink)},
-			{id: "R5", what: redisScript, atMost: 0.70, why: "both scripts also ask for the time, write it into the value and store that, which is most of either"},
+			{id: "R5", what: redisScript, atMost: 0.70, why: "both scripts also ask for the time, write it into the value and store that, which is most of either; what decodes JSON has a record of four short fields to read"},
 			{id: "S6", what: redisBytes, atMost: 600, unit: "bytes"},
 		},
 		measure: measureRedis,

@@ -14,7 +14,8 @@ import (
 // await answers what do answers, or the context's error as soon as the context
 // ends. It does not rely on do to notice that: by default go-redis ignores a
 // deadline while it reads, and always a cancellation. do is then left to its
-// goroutine, and late, unless it is nil, gets what it answers in the end.
+// goroutine, and late, unless it is nil, gets what it answers in the end. Where
+// the caller does all that by itself, there is no second goroutine.
 //
 // A panic in do, which runs hooks of the client's owner, is an error: there is
 // nobody on its goroutine to recover from it.
@@ -35,7 +36,7 @@ func await[T any](ctx context.Context, do func() T, late func(T)) (T, error) {
 		}()
 		return answer{value: do()}
 	}
-	if ctx.Done() == nil {
+	if ctx.Done() == nil || idemmail.Awaited(ctx) {
 		a := run()
 		return a.value, a.err
 	}

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+
+	"github.com/idemmail/idemmail"
 )
 
 // await answers what do answers, or the context's error as soon as the context
 // ends. It does not rely on a driver to notice that: SQLite waits for a lock
 // as long as it was told to. do is then left to its goroutine, and late, unless
-// it is nil, gets what it answers in the end.
+// it is nil, gets what it answers in the end. Where the caller does all that by
+// itself, there is no second goroutine.
 //
 // A panic of the driver is an error: there is nobody on the goroutine to
 // recover from it.
@@ -18,7 +21,7 @@ func await[T any](ctx context.Context, do func() T, late func(T)) (T, error) {
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
-	if ctx.Done() == nil {
+	if ctx.Done() == nil || idemmail.Awaited(ctx) {
 		return recovered(do)
 	}
 	type answer struct {
