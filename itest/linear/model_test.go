@@ -215,9 +215,9 @@ func (st *step) shows(r *idemmail.Record) bool {
 func check(s slack, history []porcupine.Operation) error {
 	var wrong []string
 	for _, part := range byKey(history) {
-		switch porcupine.CheckOperationsTimeout(storeModel(s), part, time.Minute) {
+		switch result, found := porcupine.CheckOperationsVerbose(storeModel(s), part, time.Minute); result {
 		case porcupine.Illegal:
-			wrong = append(wrong, "not linearizable:\n"+describe(part))
+			wrong = append(wrong, "not linearizable: "+explained(part, found)+"the whole:\n"+describe(part))
 		case porcupine.Unknown:
 			wrong = append(wrong, fmt.Sprintf("undecided after a minute: %d operations", len(part)))
 		}
@@ -228,8 +228,23 @@ func check(s slack, history []porcupine.Operation) error {
 	return fmt.Errorf("with a slack of %v: %s", s, strings.Join(wrong, "\n"))
 }
 
+// explained tells what no order explains beyond the longest that was found.
+func explained(part []porcupine.Operation, found porcupine.LinearizationInfo) string {
+	longest := slices.MaxFunc(found.PartialLinearizationsOperations()[0], func(a, b []porcupine.Operation) int { return len(a) - len(b) })
+	placed := make(map[porcupine.Operation]bool)
+	for _, op := range longest {
+		placed[op] = true
+	}
+	left := slices.DeleteFunc(slices.Clone(part), func(op porcupine.Operation) bool { return placed[op] })
+	last := longest[max(0, len(longest)-5):]
+	return "the last that an order explains:\n" + inOrder(last) + "what it leaves:\n" + describe(left[:min(5, len(left))])
+}
+
 func describe(history []porcupine.Operation) string {
-	history = slices.SortedFunc(slices.Values(history), func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	return inOrder(slices.SortedFunc(slices.Values(history), func(a, b porcupine.Operation) int { return int(a.Call - b.Call) }))
+}
+
+func inOrder(history []porcupine.Operation) string {
 	var b strings.Builder
 	for _, op := range history {
 		q, a := op.Input.(question), op.Output.(answer)
