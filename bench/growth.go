@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -33,8 +34,11 @@ const (
 	growthMap       = "the bare map, new key: 1,000,000 keys against 1,000"
 	growthMapReplay = "the bare map, replay: 1,000,000 keys against 1,000"
 	growthRedis     = "Redis, first send at 1,000,000 keys against 1,000"
+	growthPostgres  = "PostgreSQL, first send at 1,000,000 keys against 1,000"
+	growthSQLite    = "SQLite, first send at 1,000,000 keys against 1,000"
 	sendersMemory   = "`MemStore`, first sends of 22 KB, 64 senders against 8: time per send"
 	sendersRedis    = "Redis, first sends of 1 KB, 64 senders against 8: time per send"
+	sendersPostgres = "PostgreSQL, first sends of 1 KB, 64 senders against 8: time per send"
 )
 
 func growthChapter() chapter {
@@ -42,7 +46,8 @@ func growthChapter() chapter {
 	return chapter{
 		title: "Growth",
 		text: "Nothing grows faster than a logarithm: that of a million is twice that of a thousand, and that of 64 twice that of 8. " +
-			"The map itself costs more as it outgrows the processor's caches; what `MemStore` adds to that is what counts.\n\n" +
+			"The map itself costs more as it outgrows the processor's caches; what `MemStore` adds to that is what counts. " +
+			"MongoDB has no curves: its stand-in would tell of itself.\n\n" +
 			"![Cost of an operation by the number of keys, and by the number of senders](performance.svg)",
 		rows: []row{
 			{what: growthNew, atMost: logarithmic},
@@ -50,8 +55,11 @@ func growthChapter() chapter {
 			{what: growthMap},
 			{what: growthMapReplay},
 			{what: growthRedis, atMost: logarithmic},
+			{what: growthPostgres, atMost: logarithmic},
+			{what: growthSQLite, atMost: logarithmic},
 			{what: sendersMemory, atMost: logarithmic},
 			{what: sendersRedis, atMost: logarithmic},
+			{what: sendersPostgres, atMost: logarithmic},
 		},
 		measure: measureGrowth,
 	}
@@ -60,15 +68,22 @@ func growthChapter() chapter {
 func measureGrowth(t testing.TB, s scale, f *findings) {
 	measureMemoryGrowth(t, s, f)
 
-	var crowds []way
-	for _, n := range s.senders {
-		crowds = append(crowds, sendsFrom(t, guarded(t, transport, fullMemStore(t, s.full)), typical, n))
-	}
-	taken := s.lasting(20).compare(t, s.slow/2+1, crowds...)
-	f.draw(bySenders, "MemStore, 22 KB", s.senders, taken)
-	f.add(t, sendersMemory, taken[len(taken)-1].over(taken[len(taken)/2]))
+	s.crowds(t, f, sendersMemory, "MemStore, 22 KB", typical, func() idemmail.Store { return fullMemStore(t, s.full) })
 
-	measureRedisGrowth(t, s, f)
+	server := testserver.StartRedis(t)
+	redis := func(database int) *redisstore.Store {
+		return redisstore.New(newRedisClient(t, server.Addr, database), redisstore.Options{})
+	}
+	s.fuller(t, f, growthRedis, "Redis", func(i int) fillable { return redis(i) })
+	s.crowds(t, f, sendersRedis, "Redis, 1 KB", kilobyte, func() idemmail.Store { return redis(0) })
+
+	table := func(base *sqlBase) func(i int) fillable {
+		return func(i int) fillable { return base.store(t, fmt.Sprintf("keys_%d", i)) }
+	}
+	base := openPostgres(t)
+	s.fuller(t, f, growthPostgres, "PostgreSQL", table(base))
+	s.crowds(t, f, sendersPostgres, "PostgreSQL, 1 KB", kilobyte, func() idemmail.Store { return table(base)(0) })
+	s.fuller(t, f, growthSQLite, "SQLite", table(openSQLite(t)))
 }
 
 func measureMemoryGrowth(t testing.TB, s scale, f *findings) {
@@ -92,25 +107,34 @@ func measureMemoryGrowth(t testing.TB, s scale, f *findings) {
 	compare(repeat, repeatFloor, growthReplay, growthMapReplay, "replay")
 }
 
-func measureRedisGrowth(t testing.TB, s scale, f *findings) {
-	server := testserver.StartRedis(t)
-	var full, crowds []way
-	for i, n := range s.keys {
-		store := redisstore.New(newRedisClient(t, server.Addr, i), redisstore.Options{})
-		fill(t, store, n)
-		full = append(full, sends(t, guarded(t, transport, store), kilobyte))
-	}
-	taken := s.compare(t, s.slow, full...)
-	f.draw(byKeys, "Redis, first send", s.keys, taken)
-	f.add(t, growthRedis, taken[len(taken)-1].over(taken[0]))
+// A fillable store takes many keys at once.
+type fillable interface {
+	idemmail.Store
+	idemmail.BatchStore
+}
 
-	for _, n := range s.senders {
-		store := redisstore.New(newRedisClient(t, server.Addr, 0), redisstore.Options{})
-		crowds = append(crowds, sendsFrom(t, guarded(t, transport, store), kilobyte, n))
+// fuller draws what a first send costs in stores that are fuller and fuller.
+func (s scale) fuller(t testing.TB, f *findings, row, name string, open func(i int) fillable) {
+	var ways []way
+	for i, n := range s.keys {
+		store := open(i)
+		fill(t, store, n)
+		ways = append(ways, sends(t, guarded(t, transport, store), kilobyte))
 	}
-	taken = s.lasting(20).compare(t, s.slow/2+1, crowds...)
-	f.draw(bySenders, "Redis, 1 KB", s.senders, taken)
-	f.add(t, sendersRedis, taken[len(taken)-1].over(taken[len(taken)/2]))
+	taken := s.compare(t, s.slow, ways...)
+	f.draw(byKeys, name+", first send", s.keys, taken)
+	f.add(t, row, taken[len(taken)-1].over(taken[0]))
+}
+
+// crowds draws what first sends of a size cost from more and more senders.
+func (s scale) crowds(t testing.TB, f *findings, row, name string, size int, open func() idemmail.Store) {
+	var ways []way
+	for _, n := range s.senders {
+		ways = append(ways, sendsFrom(t, guarded(t, transport, open()), size, n))
+	}
+	taken := s.lasting(20).compare(t, s.slow/2+1, ways...)
+	f.draw(bySenders, name, s.senders, taken)
+	f.add(t, row, taken[len(taken)-1].over(taken[len(taken)/2]))
 }
 
 // fill puts so many keys into a store, many at once.

@@ -27,7 +27,7 @@ const (
 )
 
 // colours tell curves apart for the colour-blind too (Okabe and Ito).
-var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"}
+var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"}
 
 // plot answers the curves as SVG.
 func (r *report) plot() string {

@@ -25,16 +25,20 @@ const (
 )
 
 func postgresChapter() chapter {
-	return sqlChapter("PostgreSQL", func(t testing.TB) *sqlBase {
-		return openSQL(t, sqlstore.PostgreSQL, "pgx", testserver.StartPostgres(t).URL)
-	})
+	return sqlChapter("PostgreSQL", openPostgres)
+}
+
+func openPostgres(t testing.TB) *sqlBase {
+	return openSQL(t, sqlstore.PostgreSQL, "pgx", testserver.StartPostgres(t).URL)
 }
 
 func sqliteChapter() chapter {
-	return sqlChapter("SQLite", func(t testing.TB) *sqlBase {
-		file := url.URL{Scheme: "file", Path: filepath.Join(t.TempDir(), "keys.db")}
-		return openSQL(t, sqlstore.SQLite, "sqlite", file.String()+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
-	})
+	return sqlChapter("SQLite", openSQLite)
+}
+
+func openSQLite(t testing.TB) *sqlBase {
+	file := url.URL{Scheme: "file", Path: filepath.Join(t.TempDir(), "keys.db")}
+	return openSQL(t, sqlstore.SQLite, "sqlite", file.String()+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
 }
 
 func sqlChapter(title string, open func(t testing.TB) *sqlBase) chapter {
@@ -50,6 +54,8 @@ func sqlChapter(title string, open func(t testing.TB) *sqlBase) chapter {
 			{what: sqlInFlight},
 			{what: batchRow(100, "")},
 			{what: turnRow(100, "")},
+			{what: batchRow(1000, "")},
+			{what: turnRow(1000, "")},
 		},
 		measure: func(t testing.TB, s scale, f *findings) { measureSQL(t, s, f, open(t)) },
 	}
@@ -69,8 +75,7 @@ func measureSQL(t testing.TB, s scale, f *findings, base *sqlBase) {
 	f.add(t, sqlReplay, taken[0].over(taken[1]))
 	f.add(t, sqlInFlight, taken[0].over(taken[2]))
 
-	s.batch = s.batch[:1]
-	measureBatches(t, s, s.slow/4+1, f, store, "")
+	measureBatches(t, s.once(), s.slower, f, store, "")
 }
 
 // A sqlBase is a database, and the statements that a send cannot do without.
@@ -84,6 +89,7 @@ func openSQL(t testing.TB, dialect sqlstore.Dialect, driver, name string) *sqlBa
 	db, err := sql.Open(driver, name)
 	must(t, err)
 	t.Cleanup(func() { db.Close() })
+	db.SetMaxIdleConns(64) // by default all but two are closed after each use
 	b := &sqlBase{
 		DB:      db,
 		dialect: dialect,
