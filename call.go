@@ -20,6 +20,7 @@ type call struct {
 
 	first *call // of the same key, earlier in the batch; nil: this is it
 
+	asked   time.Time     // when its reservation was asked for
 	token   string        // while the call holds its key
 	held    *Record       // what held the key instead
 	failure error         // of the store's last answer

@@ -52,8 +52,7 @@ func (k *keeper) reserve(ctx context.Context, calls []*call, lease time.Duration
 		for _, c := range calls {
 			began := time.Now()
 			token, held, err := k.store.Reserve(ctx, c.storeKey, c.fingerprint, lease)
-			c.inStore += time.Since(began)
-			k.take(ctx, c, ReserveResult{Token: token, Held: held, Err: err})
+			k.take(ctx, c, ReserveResult{Token: token, Held: held, Err: err}, lease, began)
 		}
 		return
 	}
@@ -63,17 +62,24 @@ func (k *keeper) reserve(ctx context.Context, calls []*call, lease time.Duration
 	}
 	began := time.Now()
 	results := k.batch.ReserveMany(ctx, reqs)
-	took := time.Since(began)
 	for i, c := range calls {
-		c.inStore += took
-		k.take(ctx, c, results[i])
+		k.take(ctx, c, results[i], lease, began)
 	}
 }
 
-// take notes what the store answered to a reservation.
-func (k *keeper) take(ctx context.Context, c *call, r ReserveResult) {
-	if r.Err == nil && (r.Token == "") == (r.Held == nil) {
+// take notes what the store answered to a reservation that it was asked for at
+// that time. One that may have ended since is none: another process may be
+// sending.
+func (k *keeper) take(ctx context.Context, c *call, r ReserveResult, lease time.Duration, asked time.Time) {
+	took := time.Since(asked)
+	c.inStore += took
+	c.asked = asked
+	switch {
+	case r.Err != nil:
+	case (r.Token == "") == (r.Held == nil):
 		r.Err = errNeitherNor
+	case r.Token != "" && lease != NoExpiry && took >= lease && !k.inProcess:
+		r.Err = errOutlived
 	}
 	c.token, c.held, c.failure = r.Token, r.Held, r.Err
 	if r.Err == nil {
@@ -85,7 +91,10 @@ func (k *keeper) take(ctx context.Context, c *call, r ReserveResult) {
 	}
 }
 
-var errNeitherNor = errors.New("store answered neither exactly a token nor exactly a record")
+var (
+	errNeitherNor = errors.New("store answered neither exactly a token nor exactly a record")
+	errOutlived   = errors.New("store took longer to reserve the key than its lease lasts")
+)
 
 // complete keeps the receipts of the calls that hold a key and did not fail.
 // What could not be kept has its failure set.

@@ -39,7 +39,9 @@ func (g *Guard) hold(ctx context.Context, calls []*call) (*hold, context.Context
 	}
 	h.mu.Lock() // the first tick waits until there is a timer to be set anew
 	defer h.mu.Unlock()
-	h.schedule(g.options.Lease / 3) // leaves time for more tries before the lease ends
+	// A third leaves time for more tries before the lease ends. The oldest lease
+	// began when it was asked for, at the earliest.
+	h.schedule(g.options.Lease/3 - time.Since(calls[0].asked))
 	return h, sending
 }
 

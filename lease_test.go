@@ -385,3 +385,22 @@ func (s *ttlStore) Complete(ctx context.Context, key, token string, rec idemmail
 	s.ttl = ttl
 	return s.MemStore.Complete(ctx, key, token, rec, ttl)
 }
+
+// A lease begins when it is asked for, at the earliest: where the store takes
+// long to answer, the first renewal comes the sooner.
+func TestFirstRenewalAfterASlowReserve(t *testing.T) {
+	inBubble(t, func(t *testing.T, d door) {
+		store, seen := newHookedStore(), new(observed)
+		store.reserve = func(_ context.Context, _ int, next func() (string, *idemmail.Record, error)) (string, *idemmail.Record, error) {
+			defer time.Sleep(2 * time.Second)
+			return next()
+		}
+		send := d.open(t, seen.options(idemmail.Options{Store: store, Lease: 3 * time.Second}), func(ctx context.Context) (*idemmail.Receipt, error) {
+			time.Sleep(10 * time.Second)
+			return nil, ctx.Err()
+		})
+		_, err := send(t.Context(), "k", "a")
+		require.NoError(t, err)
+		require.NotContains(t, seen.kinds(), idemmail.EventLeaseLost)
+	})
+}

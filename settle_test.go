@@ -363,6 +363,7 @@ func TestReserveThatFails(t *testing.T) {
 		cause   error
 		bad     bool // a bad record: not even FailOpen goes past it
 		takes   bool // the reservation was made: it is freed
+		lease   time.Duration
 		elapsed time.Duration
 	}{
 		{name: "errs", cause: errFlaky, hook: func(context.Context, int, func() (string, *idemmail.Record, error)) (string, *idemmail.Record, error) {
@@ -397,6 +398,11 @@ func TestReserveThatFails(t *testing.T) {
 			time.Sleep(time.Minute)
 			return token, held, err
 		}},
+		{name: "answers as the lease ends", takes: true, lease: time.Second, elapsed: time.Second, hook: func(_ context.Context, n int, next func() (string, *idemmail.Record, error)) (string, *idemmail.Record, error) {
+			token, held, err := next()
+			time.Sleep(time.Second)
+			return token, held, err
+		}},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			for _, open := range []bool{false, true} {
@@ -405,7 +411,7 @@ func TestReserveThatFails(t *testing.T) {
 						store, seen := newHookedStore(), new(observed)
 						store.reserve = fault.hook
 						sends := 0
-						send := d.open(t, seen.options(idemmail.Options{Store: store, StoreTimeout: 2 * time.Second, FailOpen: open}), func(ctx context.Context) (*idemmail.Receipt, error) {
+						send := d.open(t, seen.options(idemmail.Options{Store: store, Lease: fault.lease, StoreTimeout: 2 * time.Second, FailOpen: open}), func(ctx context.Context) (*idemmail.Receipt, error) {
 							sends++
 							return sendsWell(ctx)
 						})
