@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/idemmail/idemmail"
+	"github.com/idemmail/idemmail/internal/await"
 )
 
 // pipelineSize is how many commands go to the server at once. go-redis splits
@@ -63,7 +64,7 @@ func (s *Store) ReserveMany(ctx context.Context, reqs []idemmail.ReserveRequest)
 // reserve makes claims in one pipeline.
 func (s *Store) reserve(ctx context.Context, claims []claim) []idemmail.ReserveResult {
 	results := make([]idemmail.ReserveResult, len(claims))
-	replies, err := await(ctx, func() []reply {
+	replies, err := await.Call(ctx, func() []reply {
 		pipe := s.client.Pipeline()
 		cmds := make([]*redis.StatusCmd, len(claims))
 		for i, c := range claims {
@@ -171,7 +172,7 @@ func settleMany[R any](ctx context.Context, s *Store, op operation, reqs []R, pr
 func (s *Store) runMany(ctx context.Context, script *redis.Script, calls []call) []reply {
 	replies := make([]reply, 0, len(calls))
 	for chunk := range slices.Chunk(calls, pipelineSize) {
-		answers, err := await(ctx, func() []reply {
+		answers, err := await.Call(ctx, func() []reply {
 			cmds, sent := s.pipeline(ctx, s.client, script, chunk)
 			answers := make([]reply, len(cmds))
 			for i, cmd := range cmds {

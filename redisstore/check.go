@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/idemmail/idemmail/internal/await"
 )
 
 // checkKey is the key, behind KeyPrefix, whose probe Check makes.
@@ -61,7 +63,7 @@ func ignoresDeadlines(client redis.UniversalClient) bool {
 func checkServer(ctx context.Context, server redis.Cmdable) error {
 	var errs []error
 	for _, section := range []string{"server", "memory"} {
-		info, err := await(ctx, func() reply {
+		info, err := await.Call(ctx, func() reply {
 			text, err := server.Info(ctx, section).Result()
 			return reply{text, err}
 		}, nil)

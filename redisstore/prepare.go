@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/idemmail/idemmail"
+	"github.com/idemmail/idemmail/internal/await"
 )
 
 const (
@@ -92,7 +93,7 @@ func (s *Store) probe(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
-	o, err := await(ctx, func() outcome {
+	o, err := await.Call(ctx, func() outcome {
 		value, set := pendingValue(token, "", 0), redis.SetArgs{Mode: "NX", Get: true, TTL: probeLife}
 		keys := []string{key}
 		sent := time.Now()

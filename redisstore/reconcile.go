@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/idemmail/idemmail"
+	"github.com/idemmail/idemmail/internal/await"
 )
 
 // Lookup does what [idemmail.Reconciler] says. It reads from the master, in one
@@ -23,7 +24,7 @@ func (s *Store) Lookup(ctx context.Context, key string) (*idemmail.Entry, error)
 	if s.refused != nil {
 		return nil, failure("look up", key, s.refused)
 	}
-	a, err := await(ctx, func() found {
+	a, err := await.Call(ctx, func() found {
 		keys := []string{s.prefix + key}
 		sent := time.Now()
 		cmd := lookupScript.EvalSha(ctx, s.client, keys)
@@ -164,7 +165,7 @@ func (s *Store) masters(ctx context.Context) ([]redis.Cmdable, error) {
 		masters []redis.Cmdable
 		err     error
 	}
-	r, err := await(ctx, func() (r result) {
+	r, err := await.Call(ctx, func() (r result) {
 		var mu sync.Mutex // ForEachMaster calls for all at once
 		r.err = cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
 			mu.Lock()
@@ -200,7 +201,7 @@ func (l listing) list(ctx context.Context, yield func(idemmail.Entry, error) boo
 	}
 	pattern := literal.Replace(l.prefix) + "*"
 	for cursor := uint64(0); ; {
-		p, err := await(ctx, func() page {
+		p, err := await.Call(ctx, func() page {
 			keys, next, err := l.master.Scan(ctx, cursor, pattern, scanSize).Result()
 			return page{keys, next, err}
 		}, nil)
@@ -232,7 +233,7 @@ func (l listing) page(ctx context.Context, keys []string, yield func(idemmail.En
 	if err != nil || len(keys) == 0 {
 		return err == nil, err
 	}
-	finds, err := await(ctx, func() []found {
+	finds, err := await.Call(ctx, func() []found {
 		calls := make([]call, len(keys))
 		for i, key := range keys {
 			calls[i].key = key
@@ -297,7 +298,7 @@ func (l listing) candidates(ctx context.Context, keys []string) ([]string, error
 	if len(ours) == 0 {
 		return nil, nil
 	}
-	a, err := await(ctx, func() answer {
+	a, err := await.Call(ctx, func() answer {
 		pipe := l.master.Pipeline()
 		heads := make([]*redis.StringCmd, len(ours))
 		cmds := make([]redis.Cmder, 0, len(ours)+1)

@@ -53,6 +53,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/idemmail/idemmail"
+	"github.com/idemmail/idemmail/internal/await"
 )
 
 // Options say how keys are kept. The zero value is fine.
@@ -145,7 +146,7 @@ func (s *Store) Reserve(ctx context.Context, key, fingerprint string, lease time
 	}
 
 	c := s.claim(key, fingerprint, ttl)
-	r, err := await(ctx, func() reply {
+	r, err := await.Call(ctx, func() reply {
 		value, err := s.client.SetArgs(ctx, c.key, c.value, c.args).Result()
 		return reply{value, err}
 	}, func(late reply) {
@@ -252,7 +253,7 @@ func (s *Store) settle(ctx context.Context, op operation, key string, args []any
 	if s.refused != nil {
 		return failure(op.name, key, s.refused)
 	}
-	r, err := await(ctx, func() reply { return s.run(ctx, op.script, s.prefix+key, args) }, nil)
+	r, err := await.Call(ctx, func() reply { return s.run(ctx, op.script, s.prefix+key, args) }, nil)
 	if err == nil {
 		err = op.judge(ctx, r)
 	}

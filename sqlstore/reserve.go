@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/idemmail/idemmail"
+	"github.com/idemmail/idemmail/internal/await"
 )
 
 // maxTries is how often a key is tried that is held when it is to be taken,
@@ -36,7 +37,7 @@ func (s *Store) ReserveMany(ctx context.Context, reqs []idemmail.ReserveRequest)
 		s.put(ctx, s.own, s.sql.reserve, puts)
 		return s.reserved(ctx, puts)
 	}
-	results, err := await(ctx, run, func([]idemmail.ReserveResult) {
+	results, err := await.Call(ctx, run, func([]idemmail.ReserveResult) {
 		s.discard(ctx, puts) // nobody will use them
 	})
 	if err != nil {

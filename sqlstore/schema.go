@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/idemmail/idemmail/internal/await"
 )
 
 // defaultTable is the table where the options name none.
@@ -96,7 +98,7 @@ const schemaLock = 0x6964656d6d61696c
 // any number of times, by many processes at once. It needs the right to create
 // tables, also where it has nothing to do.
 func (s *Store) EnsureSchema(ctx context.Context) error {
-	err, ended := await(ctx, func() error { return s.ensureSchema(ctx) }, nil)
+	err, ended := await.Call(ctx, func() error { return s.ensureSchema(ctx) }, nil)
 	if err = explain(ctx, cmp.Or(ended, err)); err != nil {
 		return fmt.Errorf("sqlstore: create table %v: %w", s.table, err)
 	}

@@ -1,4 +1,4 @@
-package redisstore
+package await_test
 
 import (
 	"context"
@@ -10,16 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idemmail/idemmail"
+	"github.com/idemmail/idemmail/internal/await"
 )
 
 // A call that its client does not end returns as its context ends. Where a
 // Guard waits for that as well, it has no second goroutine to be left in.
 func TestCallsAreLeftBehindOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// takes answers how long await takes for what lasts two seconds.
+		// takes answers how long Call takes for what lasts two seconds.
 		takes := func(ctx context.Context) (time.Duration, error) {
 			began := time.Now()
-			_, err := await(ctx, func() bool { time.Sleep(2 * time.Second); return true }, nil)
+			_, err := await.Call(ctx, func() bool { time.Sleep(2 * time.Second); return true }, nil)
 			return time.Since(began), err
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -41,6 +42,37 @@ func TestCallsAreLeftBehindOnce(t *testing.T) {
 		require.ErrorIs(t, err, idemmail.ErrStoreFailed)
 		require.Less(t, time.Since(began), 2*time.Second)
 		require.Equal(t, 2*time.Second, <-inGuard)
+	})
+}
+
+func TestAPanicOfTheClientIsAnError(t *testing.T) {
+	endless, ending := context.Background(), t.Context()
+	for _, ctx := range []context.Context{endless, ending} {
+		_, err := await.Call(ctx, func() bool { panic("hook") }, nil)
+		require.ErrorContains(t, err, "the client panicked: hook")
+	}
+}
+
+func TestNothingIsDoneOnceTheContextHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := await.Call(ctx, func() bool { t.Error("done"); return true }, nil)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// What comes too late is not dropped, and what takes it may panic.
+func TestALateAnswerIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		taken := make(chan string, 1)
+		answer, err := await.Call(ctx, func() string { time.Sleep(time.Minute); return "late" }, func(s string) {
+			taken <- s
+			panic("late")
+		})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Empty(t, answer)
+		require.Equal(t, "late", <-taken)
 	})
 }
 
