@@ -90,7 +90,10 @@ func (s boundedStore) Reserve(ctx context.Context, key, fingerprint string, leas
 		token, held, err := s.store.Reserve(ctx, key, fingerprint, lease)
 		return ReserveResult{Token: token, Held: held, Err: err}
 	}, func(late ReserveResult) {
-		s.discard(ctx, key, late.Token)
+		if late.Token == "" {
+			return
+		}
+		insist(ctx, s.timeout, func(ctx context.Context) (done bool) { return final(s.Release(ctx, key, late.Token)) })
 	})
 	if err != nil {
 		return "", nil, err
@@ -115,13 +118,6 @@ func (s boundedStore) one(ctx context.Context, do func(context.Context) error) e
 	return err
 }
 
-// discard frees a key that was reserved too late for anybody to use it.
-func (s boundedStore) discard(ctx context.Context, key, token string) {
-	if token != "" {
-		_ = s.Release(context.WithoutCancel(ctx), key, token) // best effort: its lease ends
-	}
-}
-
 // boundedRenewer is boundedStore for a store that renews.
 type boundedRenewer struct {
 	boundedStore
@@ -142,9 +138,7 @@ func (s boundedBatch) ReserveMany(ctx context.Context, reqs []ReserveRequest) []
 	results, err := bounded(ctx, s.timeout, func(ctx context.Context) []ReserveResult {
 		return s.batch.ReserveMany(ctx, reqs)
 	}, func(late []ReserveResult) {
-		for i := range min(len(late), len(reqs)) {
-			s.discard(ctx, reqs[i].Key, late[i].Token)
-		}
+		s.discard(ctx, reqs, late)
 	})
 	if err == nil && len(results) == len(reqs) {
 		for i := range results {
@@ -152,17 +146,39 @@ func (s boundedBatch) ReserveMany(ctx context.Context, reqs []ReserveRequest) []
 		}
 		return results
 	}
-	for i := range min(len(results), len(reqs)) {
-		s.discard(ctx, reqs[i].Key, results[i].Token)
-	}
 	if err == nil {
 		err = errMiscounted(len(results), len(reqs))
+		s.discard(ctx, reqs, results)
 	}
 	results = make([]ReserveResult, len(reqs))
 	for i := range results {
 		results[i].Err = err
 	}
 	return results
+}
+
+// discard frees, best effort, the keys that nobody will use of those that were
+// reserved: the lease of one that it does not free ends by itself.
+func (s boundedBatch) discard(ctx context.Context, reqs []ReserveRequest, results []ReserveResult) {
+	var left []ReleaseRequest
+	for i := range min(len(results), len(reqs)) {
+		if token := results[i].Token; token != "" {
+			left = append(left, ReleaseRequest{Key: reqs[i].Key, Token: token})
+		}
+	}
+	if len(left) == 0 {
+		return
+	}
+	insist(ctx, s.timeout, func(ctx context.Context) (done bool) {
+		var failed []ReleaseRequest
+		for i, err := range s.ReleaseMany(ctx, left) {
+			if !final(err) {
+				failed = append(failed, left[i])
+			}
+		}
+		left = failed
+		return len(left) == 0
+	})
 }
 
 func (s boundedBatch) CompleteMany(ctx context.Context, reqs []CompleteRequest) []error {

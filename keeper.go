@@ -182,45 +182,60 @@ func (k *keeper) settle(ctx context.Context, calls []*call, wanted func(*call) b
 	}
 }
 
-// persist does a step and, within the timeout and with growing pauses, does it
-// again for the calls for which it failed and may yet succeed.
+// persist does a step and, within the timeout, does it again for the calls for
+// which it failed and may yet succeed.
 func (k *keeper) persist(ctx context.Context, calls []*call, step func(*keeper, context.Context, []*call)) {
 	began := time.Now()
-	ctx = detach(ctx)
 	left := calls
-	for pause := firstSettlePause; ; pause = min(2*pause, maxSettlePause) {
-		trying, cancel := k.try(ctx, k.timeout-time.Since(began))
-		step(k, trying, left)
-		cancel()
+	once := func(ctx context.Context) (done bool) {
+		step(k, ctx, left)
 		left = unfinished(left)
-		if len(left) == 0 || k.inProcess || time.Since(began)+pause >= k.timeout {
-			break
-		}
-		time.Sleep(pause)
+		return len(left) == 0
+	}
+	if k.inProcess {
+		once(detach(ctx))
+	} else {
+		insist(ctx, k.timeout, once)
 	}
 	for _, c := range calls {
 		c.inStore += time.Since(began)
 	}
 }
 
-// try is the context of one try of several. It leaves half of the time that is
-// left to those that follow: one may hang on a connection that is dead without
-// having been closed, and the next gets another.
-func (k *keeper) try(ctx context.Context, left time.Duration) (context.Context, context.CancelFunc) {
-	if k.inProcess {
-		return ctx, func() {}
+// insist does a step that the end of ctx does not end, and does it again, within
+// the timeout and with growing pauses, until it says that it is done.
+func insist(ctx context.Context, timeout time.Duration, step func(context.Context) (done bool)) {
+	began := time.Now()
+	ctx = detach(ctx)
+	for pause := firstSettlePause; ; pause = min(2*pause, maxSettlePause) {
+		// A try leaves half of the time that is left to those that follow: one
+		// may hang on a connection that is dead without having been closed, and
+		// the next gets another.
+		left := timeout - time.Since(began)
+		trying, cancel := context.WithTimeout(ctx, min(left, max(left/2, timeout/16)))
+		done := step(trying)
+		cancel()
+		if done || time.Since(began)+pause >= timeout {
+			return
+		}
+		time.Sleep(pause)
 	}
-	return context.WithTimeout(ctx, min(left, max(left/2, k.timeout/16)))
 }
 
 // unfinished lists the calls whose last step failed but may yet succeed.
 func unfinished(calls []*call) (left []*call) {
 	for _, c := range calls {
-		if c.failure != nil && !errors.Is(c.failure, ErrLeaseLost) && !errors.Is(c.failure, ErrBadRecord) && !errors.Is(c.failure, ErrStoreFull) {
+		if !final(c.failure) {
 			left = append(left, c)
 		}
 	}
 	return left
+}
+
+// final reports whether a store that answered err would not answer anything
+// else if it were asked to settle the key again.
+func final(err error) bool {
+	return err == nil || errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrBadRecord) || errors.Is(err, ErrStoreFull)
 }
 
 // detach is context.WithoutCancel where there is anything to cut off.
