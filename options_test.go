@@ -47,7 +47,7 @@ func TestWrongOptions(t *testing.T) {
 		"MessageIDDomain of two dots":      {idemmail.Options{MessageIDDomain: "example..org"}, "MessageIDDomain", "empty label"},
 		"MessageIDDomain with - at an end": {idemmail.Options{MessageIDDomain: "example-.org"}, "MessageIDDomain", "hyphen"},
 		"MessageIDDomain, label too long":  {idemmail.Options{MessageIDDomain: strings.Repeat("a", 64) + ".org"}, "MessageIDDomain", "63 bytes"},
-		"MessageIDDomain too long":         {idemmail.Options{MessageIDDomain: strings.Repeat("a.", 127) + "org"}, "MessageIDDomain", "253 bytes"},
+		"MessageIDDomain of 254 bytes":     {idemmail.Options{MessageIDDomain: strings.Repeat("a.", 126) + "io"}, "MessageIDDomain", "253 bytes"},
 		"Store nil in an interface":        {idemmail.Options{Store: (*idemmail.MemStore)(nil)}, "Store", "nil"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestRightOptions(t *testing.T) {
 		"Namespace of 64 bytes":    {Namespace: strings.Repeat("é", 32)},
 		"MessageIDDomain":          {MessageIDDomain: "mail-1.Example.org"},
 		"MessageIDDomain, a label": {MessageIDDomain: "localhost"},
-		"MessageIDDomain, longest": {MessageIDDomain: strings.Repeat(strings.Repeat("a", 62)+".", 4) + "b"},
+		"MessageIDDomain of 253":   {MessageIDDomain: strings.Repeat(strings.Repeat("a", 62)+".", 4) + "b"},
 		"FailOpen":                 {FailOpen: true},
 		"AtMostOnce":               {AtMostOnce: true},
 	} {

@@ -141,6 +141,23 @@ func TestFingerprintOfAnotherVersionRefusesNothing(t *testing.T) {
 	}
 }
 
+// Nor does it in a batch: all messages under the key are judged against the
+// record, each with a receipt of its own.
+func TestFingerprintOfAnotherVersionRefusesNothingInABatch(t *testing.T) {
+	bothWays(t, func(t *testing.T, b *batcher, open func(idemmail.Options) *idemmail.IdempotencyTransport, s *shelf) {
+		kept := idemmail.Record{State: idemmail.StateDone, Fingerprint: "2:0123", Receipt: receiptOf(statusSent)}
+		require.NoError(t, s.mem.Complete(t.Context(), doorNamespace+":k", "", kept, time.Hour))
+		results := open(idemmail.Options{}).SendMany(t.Context(), batchOf("k:a", "k:b", "k:a"))
+		require.Empty(t, b.went)
+		for i, r := range results {
+			requireReplay(t, r.Receipt, r.Err)
+			for _, other := range results[:i] {
+				require.NotSame(t, other.Receipt, r.Receipt)
+			}
+		}
+	})
+}
+
 // One key for a message and for a raw one is one key for two messages.
 func TestRawMessageUnderTheKeyOfAnother(t *testing.T) {
 	s := newShelf()
