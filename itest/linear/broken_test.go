@@ -63,7 +63,7 @@ func TestSlowMemStoreIsLinearizable(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			seed := rand.Uint64()
 			store := idemmail.NewMemStore(idemmail.MemStoreOptions{})
-			r := slowStore{store, time.Millisecond}.recordSlowly(seed)
+			r := slowStore{store, pause}.recordSlowly(seed)
 			require.NoError(t, r.broken)
 			require.NoError(t, check(slack{}, r.history), "seed %d", seed)
 		})
@@ -94,35 +94,42 @@ func TestBrokenStoresAreCaught(t *testing.T) {
 		"renew leaves the age",
 	} {
 		t.Run(fault, func(t *testing.T) {
-			var err error
-			for range 50 {
-				synctest.Test(t, func(t *testing.T) {
-					r := slowStore{&brokenStore{fault: fault, records: make(map[string]brokenRecord)}, time.Millisecond}.recordSlowly(rand.Uint64())
-					require.NoError(t, r.broken)
-					err = check(slack{}, r.history)
-				})
-				if err != nil {
-					return
-				}
-			}
-			t.Error("not caught")
+			require.Error(t, brokenHistories(t, fault, 0, slack{}), "not caught")
+			require.Error(t, brokenHistories(t, fault, pause, apart), "not caught where calls look at the clock early")
 		})
 	}
 	t.Run("none", func(t *testing.T) {
-		for range 50 {
-			synctest.Test(t, func(t *testing.T) {
-				r := slowStore{&brokenStore{records: make(map[string]brokenRecord)}, time.Millisecond}.recordSlowly(rand.Uint64())
-				require.NoError(t, r.broken)
-				require.NoError(t, check(slack{}, r.history))
-			})
-		}
+		require.NoError(t, brokenHistories(t, "", 0, slack{}))
+		require.NoError(t, brokenHistories(t, "", pause, apart))
 	})
+}
+
+const pause = time.Millisecond
+
+var apart = slack{endsApart: true, agesApart: true}
+
+// brokenHistories checks histories of a store with the fault until one is found
+// to be wrong, but 50 at most.
+func brokenHistories(t *testing.T, fault string, early time.Duration, sl slack) (err error) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			store := &brokenStore{fault: fault, early: early, records: make(map[string]brokenRecord)}
+			r := slowStore{store, pause}.recordSlowly(rand.Uint64())
+			require.NoError(t, r.broken)
+			err = check(sl, r.history)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // A brokenStore is a store with one fault.
 type brokenStore struct {
 	idemmail.Reconciler // nil: not to be asked
 	fault               string
+	early               time.Duration // how long at most before its step a call looks at the clock
 
 	mu      sync.Mutex
 	tokens  int
@@ -137,12 +144,14 @@ type brokenRecord struct {
 
 // transact changes the record of a key in one step, or in two where that is
 // the fault.
-func (s *brokenStore) transact(key, inTwo string, change func(r brokenRecord, alive bool) (brokenRecord, error)) error {
+func (s *brokenStore) transact(key, inTwo string, change func(now time.Time, r brokenRecord, alive bool) (brokenRecord, error)) error {
+	now := time.Now()
+	time.Sleep(rand.N(s.early + 1))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.records[key]
-	alive := r.token != "" && (time.Now().Before(r.ends) || s.fault == "record never ends")
-	r, err := change(r, alive)
+	alive := r.token != "" && (now.Before(r.ends) || s.fault == "record never ends")
+	r, err := change(now, r, alive)
 	if s.fault != "" && s.fault == inTwo {
 		s.mu.Unlock()
 		time.Sleep(time.Millisecond)
@@ -154,7 +163,7 @@ func (s *brokenStore) transact(key, inTwo string, change func(r brokenRecord, al
 	return err
 }
 
-func (s *brokenStore) until(life time.Duration) time.Time {
+func (s *brokenStore) until(now time.Time, life time.Duration) time.Time {
 	switch {
 	case life == idemmail.NoExpiry:
 		life = time.Hour
@@ -163,14 +172,14 @@ func (s *brokenStore) until(life time.Duration) time.Time {
 	case s.fault == "lease ends late":
 		life *= 2
 	}
-	return time.Now().Add(life)
+	return now.Add(life)
 }
 
 func (s *brokenStore) Reserve(_ context.Context, key, fingerprint string, lease time.Duration) (token string, held *idemmail.Record, err error) {
-	err = s.transact(key, "reserve reads first and writes after", func(r brokenRecord, alive bool) (brokenRecord, error) {
+	err = s.transact(key, "reserve reads first and writes after", func(now time.Time, r brokenRecord, alive bool) (brokenRecord, error) {
 		if alive && s.fault != "reserve takes over a live record" {
 			copied := r.Record
-			copied.Age = time.Since(r.born)
+			copied.Age = max(0, now.Sub(r.born))
 			held = &copied
 			return r, nil
 		}
@@ -179,13 +188,13 @@ func (s *brokenStore) Reserve(_ context.Context, key, fingerprint string, lease 
 		}
 		s.tokens++
 		token = strconv.Itoa(s.tokens)
-		return brokenRecord{idemmail.Record{State: idemmail.StatePending, Fingerprint: fingerprint}, token, time.Now(), s.until(lease)}, nil
+		return brokenRecord{idemmail.Record{State: idemmail.StatePending, Fingerprint: fingerprint}, token, now, s.until(now, lease)}, nil
 	})
 	return token, held, err
 }
 
 func (s *brokenStore) Complete(_ context.Context, key, token string, rec idemmail.Record, ttl time.Duration) error {
-	return s.transact(key, "complete reads first and writes after", func(r brokenRecord, alive bool) (brokenRecord, error) {
+	return s.transact(key, "complete reads first and writes after", func(now time.Time, r brokenRecord, alive bool) (brokenRecord, error) {
 		switch {
 		case alive && r.token != token && s.fault != "complete goes by no token",
 			!alive && s.fault == "complete refuses a key that nothing holds":
@@ -195,16 +204,16 @@ func (s *brokenStore) Complete(_ context.Context, key, token string, rec idemmai
 		case s.fault == "complete loses the fingerprint":
 			rec.Fingerprint = ""
 		}
-		ends := s.until(ttl)
+		ends := s.until(now, ttl)
 		if s.fault == "complete keeps the lease for its TTL" && alive {
 			ends = r.ends
 		}
-		return brokenRecord{rec, token, time.Now(), ends}, nil
+		return brokenRecord{rec, token, now, ends}, nil
 	})
 }
 
 func (s *brokenStore) Release(_ context.Context, key, token string) error {
-	return s.transact(key, "", func(r brokenRecord, alive bool) (brokenRecord, error) {
+	return s.transact(key, "", func(now time.Time, r brokenRecord, alive bool) (brokenRecord, error) {
 		switch {
 		case !alive, s.fault == "release does nothing":
 			return r, nil
@@ -217,7 +226,7 @@ func (s *brokenStore) Release(_ context.Context, key, token string) error {
 }
 
 func (s *brokenStore) Renew(_ context.Context, key, token string, lease time.Duration) error {
-	return s.transact(key, "", func(r brokenRecord, alive bool) (brokenRecord, error) {
+	return s.transact(key, "", func(now time.Time, r brokenRecord, alive bool) (brokenRecord, error) {
 		switch {
 		case !alive && s.fault != "renew revives what has ended",
 			r.token != token && s.fault != "renew goes by no token",
@@ -227,9 +236,9 @@ func (s *brokenStore) Renew(_ context.Context, key, token string, lease time.Dur
 			return r, nil
 		}
 		if s.fault != "renew leaves the age" {
-			r.born = time.Now()
+			r.born = now
 		}
-		r.ends = s.until(lease)
+		r.ends = s.until(now, lease)
 		return r, nil
 	})
 }

@@ -21,22 +21,55 @@ type clock struct {
 	unit     time.Duration // a lease that is short for the store, but not too short
 	rounding time.Duration // how much sooner or later than asked a record may end
 
-	// Where ages, or ends too, are reckoned by an idea that each client has of
-	// the server's time, they are wrong by a round trip at most.
-	guessesAges, guessesEnds bool
-
-	// commitsLate: a write counts its time from its beginning, and is seen once
-	// it is on disk; until then readers see, at a later time, what was before.
-	commitsLate bool
+	// By whose time a call goes, if not by the store's at the moment of its step.
+	kind clockKind
 }
+
+type clockKind int
+
+const (
+	// ofStep: the clock is the store's, as it takes the step.
+	ofStep clockKind = iota
+
+	// ofStatement: the clock is the store's, but a statement looks at it before
+	// it has the row, or before what it did is on disk, where others see it.
+	ofStatement
+
+	// guessedAges: ages are reckoned by an idea that each client has of the
+	// server's time, and which its newest answer corrects.
+	guessedAges
+
+	// guessed: ends and ages are reckoned by such an idea, which each client
+	// has had from its first call on.
+	guessed
+)
 
 // clocks are those of the stores in package backend, by their names.
 var clocks = map[string]clock{
-	"memory":     {unit: 2 * time.Millisecond},
-	"Redis":      {unit: 5 * time.Millisecond, rounding: 2 * time.Millisecond, guessesAges: true},
-	"MongoDB":    {unit: 20 * time.Millisecond, rounding: 2 * time.Millisecond, guessesAges: true, guessesEnds: true},
-	"PostgreSQL": {unit: 5 * time.Millisecond, rounding: 4 * time.Millisecond},
-	"SQLite":     {unit: 5 * time.Millisecond, rounding: 4 * time.Millisecond, commitsLate: true},
+	"memory":     {unit: 2 * time.Millisecond, kind: ofStep},
+	"Redis":      {unit: 5 * time.Millisecond, rounding: 2 * time.Millisecond, kind: guessedAges},
+	"MongoDB":    {unit: 20 * time.Millisecond, rounding: 3 * time.Millisecond, kind: guessed},
+	"PostgreSQL": {unit: 5 * time.Millisecond, rounding: 4 * time.Millisecond, kind: ofStatement},
+	"SQLite":     {unit: 5 * time.Millisecond, rounding: 4 * time.Millisecond, kind: ofStatement},
+}
+
+// slack answers how far the store's times may be off in a history. A client's
+// idea of the server's time is behind it, by no more than the answer took that
+// it has it from; and so two clients' ideas differ by no more than that.
+func (c clock) slack(vagueness, longest time.Duration) slack {
+	s := slack{ends: c.rounding, age: c.rounding}
+	switch c.kind {
+	case ofStatement:
+		s.endsApart, s.agesApart = true, true
+	case guessedAges:
+		s.agesApart = true
+		s.age += longest
+	case guessed:
+		s.endsApart, s.agesApart = true, true
+		s.ends += vagueness
+		s.age += vagueness
+	}
+	return s
 }
 
 // Each call of a store is one atomic step at some moment between question and
@@ -63,19 +96,9 @@ func testHistory(t *testing.T, server *backend.Server, clock clock) {
 	r := record(seed, clock.unit, 4, 120, clients)
 	require.NoError(t, r.broken, "seed %d", seed)
 
-	s := slack{ends: clock.rounding, age: clock.rounding}
-	if clock.guessesAges {
-		s.age += r.longest
-	}
-	if clock.commitsLate {
-		s.ends += r.longest
-		s.age += r.longest
-	}
-	if clock.guessesEnds { // a client is as far off as its reading was vague, and so is another
-		s.ends += 2 * vagueness
-	}
+	s := clock.slack(vagueness, r.longest)
 	require.NoError(t, check(s, r.history), "seed %d", seed)
-	t.Logf("%d answers, ends within %v, ages within %v", len(r.history), s.ends, s.age)
+	t.Logf("%d answers, %+v", len(r.history), s)
 }
 
 // warm opens the stores of five clients and lets each learn the server's time.
@@ -89,7 +112,7 @@ func warm(t *testing.T, server *backend.Server, clock clock) (clients []idemmail
 		require.NoError(t, err)
 		require.NotEmpty(t, token)
 		took := time.Since(began)
-		if clock.guessesEnds && took > clock.unit/2 && tries < 50 {
+		if clock.kind == guessed && took > clock.unit/2 && tries < 50 {
 			continue
 		}
 		vagueness = max(vagueness, took)

@@ -35,7 +35,7 @@ type answer struct {
 // only to lie between question and answer, so the times here are bounds; the
 // store may be within them as it likes, but not beyond.
 type shelf struct {
-	now         time.Duration // no step that is yet to come was before
+	now         time.Duration // no step that is yet to come was before, where ends are not apart
 	state       idemmail.State
 	token       string // empty after resolve: the store made one that nobody knows
 	fingerprint string
@@ -52,6 +52,13 @@ const never = math.MaxInt64
 type slack struct {
 	ends time.Duration // in when a record's time has passed
 	age  time.Duration // in ages
+
+	// Where ends, or ages, are apart, a call goes by the time of a moment of its
+	// own between question and answer, and not by that of its step: it looks at
+	// the clock first and then waits, or what it did is seen by others only once
+	// it is on disk. So of two calls that overlap, the second to take its step
+	// may be the first by its time.
+	endsApart, agesApart bool
 }
 
 // storeModel is the contract of idemmail.Store for one key, as a sequential
@@ -83,15 +90,26 @@ func byKey(history []porcupine.Operation) [][]porcupine.Operation {
 type step struct {
 	shelf // what becomes of it
 	slack slack
-	at    span // when it happened
+	at    span // the moment by which it goes
+	aged  span // the moment from which, and to which, it counts ages
 }
 
 // step reports whether the answer is one that the contract allows in this
 // state, and what becomes of it.
 func (sh shelf) step(s slack, q question, a answer) (bool, shelf) {
-	st := &step{shelf: sh, slack: s, at: span{max(sh.now, q.asked), a.answered}}
+	call := span{q.asked, a.answered}
+	inOrder := span{max(sh.now, q.asked), a.answered}
+	st := &step{shelf: sh, slack: s, at: inOrder, aged: inOrder}
+	if s.endsApart {
+		st.at = call
+	}
+	if s.agesApart {
+		st.aged = call
+	}
 	ok := st.allows(q, a)
-	st.now = st.at.earliest
+	if !s.endsApart {
+		st.now = st.at.earliest
+	}
 	return ok, st.shelf
 }
 
@@ -188,7 +206,7 @@ func (st *step) gone() bool {
 }
 
 func (st *step) put(state idemmail.State, token, fingerprint, receipt string, life time.Duration) {
-	st.shelf = shelf{state: state, token: token, fingerprint: fingerprint, receipt: receipt, born: st.at}
+	st.shelf = shelf{state: state, token: token, fingerprint: fingerprint, receipt: receipt, born: st.aged}
 	if life == idemmail.NoExpiry {
 		st.ends = span{never, never}
 	} else {
@@ -200,14 +218,18 @@ func (st *step) clear() { st.shelf = shelf{} }
 
 // shows reports whether the record is the one on the shelf.
 func (st *step) shows(r *idemmail.Record) bool {
-	var receipt string
-	if r.Receipt != nil {
-		receipt = r.Receipt.ProviderID
-	}
-	return r.State == st.state && r.Fingerprint == st.fingerprint && receipt == st.receipt &&
+	return r.State == st.state && r.Fingerprint == st.fingerprint && shown(r) == st.receipt &&
 		(r.Receipt != nil) == (r.State == idemmail.StateDone) &&
-		r.Age >= st.at.earliest-st.born.latest-st.slack.age &&
-		r.Age <= st.at.latest-st.born.earliest+st.slack.age
+		r.Age >= st.aged.earliest-st.born.latest-st.slack.age &&
+		r.Age <= st.aged.latest-st.born.earliest+st.slack.age
+}
+
+// shown answers which receipt the record shows.
+func shown(r *idemmail.Record) string {
+	if r.Receipt == nil {
+		return ""
+	}
+	return r.Receipt.ProviderID
 }
 
 // check reports what is wrong with a history: nothing, or the operations on
@@ -225,7 +247,7 @@ func check(s slack, history []porcupine.Operation) error {
 	if wrong == nil {
 		return nil
 	}
-	return fmt.Errorf("with a slack of %v: %s", s, strings.Join(wrong, "\n"))
+	return fmt.Errorf("with a slack of %+v: %s", s, strings.Join(wrong, "\n"))
 }
 
 // explained tells what no order explains beyond the longest that was found.
@@ -252,7 +274,7 @@ func inOrder(history []porcupine.Operation) string {
 			q.method, q.key, q.token, q.fingerprint, q.receipt, q.life, q.state)
 		switch {
 		case a.held != nil:
-			fmt.Fprintf(&b, " -> held %s fp=%s age=%v token=%.5s", a.held.State, a.held.Fingerprint, a.held.Age, a.token)
+			fmt.Fprintf(&b, " -> held %s fp=%s receipt=%s age=%v token=%.5s", a.held.State, a.held.Fingerprint, shown(a.held), a.held.Age, a.token)
 		case a.refused:
 			b.WriteString(" -> refused")
 		default:
