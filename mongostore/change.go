@@ -43,7 +43,9 @@ func (s *Store) Renew(ctx context.Context, key, token string, lease time.Duratio
 	return s.RenewMany(ctx, []idemmail.RenewRequest{{Key: key, Token: token, Lease: lease}})[0]
 }
 
-// RenewMany is as [idemmail.BatchStore] says.
+// RenewMany is as [idemmail.BatchStore] says. Where some of many keys could not
+// be renewed, one that was, and that was settled in the moment since, is
+// answered with idemmail.ErrLeaseLost too.
 func (s *Store) RenewMany(ctx context.Context, reqs []idemmail.RenewRequest) []error {
 	changes := make([]*change, len(reqs))
 	for i, r := range reqs {

@@ -134,7 +134,7 @@ func (c *client) askMany(i int, batch idemmail.BatchStore, keys []string) {
 	for n, key := range keys {
 		e := c.entry(key)
 		name := fmt.Sprintf("%s.%d", c.name(i), n)
-		questions[n] = question{key: key, token: e.Token, state: e.Record.State, life: c.life(), fingerprint: name, receipt: name}
+		questions[n] = question{key: key, token: e.Token, state: e.Record.State, life: c.life(), fingerprint: name, receipt: name, many: len(keys) > 1}
 	}
 	answers := make([]answer, len(keys))
 	errs := make([]error, len(keys))

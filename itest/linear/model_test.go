@@ -20,6 +20,7 @@ type question struct {
 	fingerprint string         // reserve, complete
 	receipt     string         // complete, resolve: told by its ProviderID
 	life        time.Duration  // lease or TTL
+	many        bool           // one of several of one call
 	asked       time.Duration  // since the history began
 }
 
@@ -154,6 +155,11 @@ func (st *step) allows(q question, a answer) bool {
 		}
 		st.put(idemmail.StatePending, q.token, st.fingerprint, "", q.life)
 		return true
+	case "renew, perhaps":
+		if mine && st.state == idemmail.StatePending {
+			st.perhapsRenewed(q.life)
+		}
+		return true
 	case "lookup":
 		if a.held == nil {
 			return st.gone()
@@ -203,6 +209,15 @@ func (st *step) gone() bool {
 	st.at.earliest = max(st.at.earliest, st.ends.earliest-st.slack.ends)
 	st.ends.latest = min(st.ends.latest, st.at.latest+st.slack.ends)
 	return true
+}
+
+// perhapsRenewed has the record begin and end when it did, or when it would if
+// it was renewed.
+func (st *step) perhapsRenewed(life time.Duration) {
+	was := st.shelf
+	st.put(was.state, was.token, was.fingerprint, was.receipt, life)
+	st.born = span{min(was.born.earliest, st.born.earliest), max(was.born.latest, st.born.latest)}
+	st.ends = span{min(was.ends.earliest, st.ends.earliest), max(was.ends.latest, st.ends.latest)}
 }
 
 func (st *step) put(state idemmail.State, token, fingerprint, receipt string, life time.Duration) {
