@@ -12,6 +12,7 @@ require (
 	github.com/redis/go-redis/v9 v9.7.3
 	github.com/stretchr/testify v1.12.1
 	go.mongodb.org/mongo-driver/v2 v2.0.0
+	go.uber.org/goleak v1.3.0
 	modernc.org/sqlite v1.57.0
 )
 

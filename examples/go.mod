@@ -16,6 +16,7 @@ require (
 	github.com/sony/gobreaker/v2 v2.4.0
 	github.com/stretchr/testify v1.12.1
 	go.mongodb.org/mongo-driver/v2 v2.0.0
+	go.uber.org/goleak v1.3.0
 	modernc.org/sqlite v1.57.0
 )
 

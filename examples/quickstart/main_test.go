@@ -3,11 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
 
 // TestMain lets the test's own executable be the worker that is killed.
@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 		work()
 		return
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 func TestRun(t *testing.T) {

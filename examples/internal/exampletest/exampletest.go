@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // variable makes the test's executable the example.
@@ -22,7 +24,8 @@ const patience = 2 * time.Minute
 // example itself has started, the example.
 func Main(m *testing.M, main func()) {
 	if os.Getenv(variable) == "" {
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m) // ends the process
+		return
 	}
 	main()
 }
