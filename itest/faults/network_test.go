@@ -32,6 +32,11 @@ var faults = []fault{
 	{name: "answer cut before its last byte, closed", answer: allButOne, end: closed},
 }
 
+// lasting are those that are tried as faults that last.
+var lasting = slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
+	return f.name != "request lost, reset" && f.name != "answer lost, reset" && f.name != "answer lost, half-open"
+})
+
 // A command is one of the store's.
 type command string
 
@@ -98,9 +103,6 @@ func TestNetworkFaults(t *testing.T) {
 // with AtMostOnce for an operator.
 func TestNetworkFaultsThatLast(t *testing.T) {
 	t.Parallel()
-	lasting := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
-		return f.name != "request lost, reset" && f.name != "answer lost, reset" && f.name != "answer lost, half-open"
-	})
 	cells := cellsOf([]command{complete, release, reserve}, lasting, false)
 	cells = append(cells, cellsOf([]command{complete, release, reserve}, lasting, true)...)
 	backend.EachShared(t, func(t *testing.T, s *backend.Server) {

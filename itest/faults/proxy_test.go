@@ -15,6 +15,7 @@ import (
 type fault struct {
 	name    string
 	delay   time.Duration // of the request, and of the answer
+	late    time.Duration // further, of the answer
 	request part          // that reaches the server
 	answer  part          // that reaches the client, of an answer that the server has given
 	end     ending        // of the connection
@@ -70,6 +71,7 @@ type proxy struct {
 type rule struct {
 	fault
 	match  []byte // in the requests
+	spared int    // how many requests come through before it
 	forced int    // how many requests are yet to be spoilt; negative: all
 	hits   atomic.Int64
 }
@@ -99,7 +101,12 @@ func startProxy(t testing.TB, server string) *proxy {
 
 // spoil spoils the next requests that have match in them: so many, or all.
 func (p *proxy) spoil(match string, f fault, times int) *rule {
-	r := &rule{fault: f, match: []byte(match), forced: times}
+	return p.spoilAfter(0, match, f, times)
+}
+
+// spoilAfter is spoil from the request on that comes after so many.
+func (p *proxy) spoilAfter(spared int, match string, f fault, times int) *rule {
+	r := &rule{fault: f, match: []byte(match), spared: spared, forced: times}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rules = append(p.rules, r)
@@ -128,7 +135,10 @@ func (p *proxy) rule(request []byte) *rule {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.rules {
-		if r.forced != 0 && bytes.Contains(request, r.match) {
+		if r.forced == 0 || !bytes.Contains(request, r.match) {
+			continue
+		}
+		if r.spared--; r.spared < 0 {
 			r.forced--
 			r.hits.Add(1)
 			return r
@@ -243,7 +253,7 @@ func (w *wire) answers() {
 			}
 			continue
 		}
-		time.Sleep(r.delay)
+		time.Sleep(r.delay + r.late)
 		if _, err := w.client.Write(r.answer.of(b[:n])); err != nil {
 			return
 		}
