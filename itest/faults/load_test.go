@@ -24,9 +24,10 @@ const (
 // A load is a job of many messages that each of several guards does, as a queue
 // would that hands each message to each of them until it is settled.
 type load struct {
-	guards []*idemmail.Guard
-	keys   []string
-	giveUp bool // on a message that the store has failed
+	namespace string
+	guards    []*idemmail.Guard
+	keys      []string
+	giveUp    bool // on a message that the store has failed
 
 	mu       sync.Mutex // of what follows
 	sends    map[string][]sending
@@ -43,11 +44,11 @@ type sending struct {
 }
 
 func newLoad(t *testing.T, stores ...idemmail.Store) *load {
-	l := &load{sends: map[string][]sending{}, settled: map[string]int{}, moved: make(chan struct{})}
+	l := &load{namespace: fmt.Sprintf("load%d", labs.Add(1)), sends: map[string][]sending{}, settled: map[string]int{}, moved: make(chan struct{})}
 	for _, s := range stores {
 		g, err := idemmail.NewGuard(idemmail.Options{
 			Store:        s,
-			Namespace:    fmt.Sprintf("load%d", labs.Load()),
+			Namespace:    l.namespace,
 			Lease:        loadLease,
 			StoreTimeout: loadTimeout,
 			Logger:       discard,
@@ -55,7 +56,6 @@ func newLoad(t *testing.T, stores ...idemmail.Store) *load {
 		require.NoError(t, err)
 		l.guards = append(l.guards, g)
 	}
-	labs.Add(1)
 	for i := range soak.Scaled(300, 20_000) {
 		l.keys = append(l.keys, fmt.Sprintf("message %d", i))
 	}
@@ -172,19 +172,19 @@ func (l *load) assertOnce(t *testing.T) {
 		repeats += len(sends) - 1
 	}
 	t.Logf("%d were repeated after their lease", repeats)
-	require.Zero(t, l.doubles(), "a message went twice within a live lease")
+	require.Empty(t, l.doubles(), "a message went twice within a live lease")
 }
 
-// doubles counts the messages that went again before the lease had passed under
+// doubles lists the messages that went again before the lease had passed under
 // which they had gone.
-func (l *load) doubles() (n int) {
+func (l *load) doubles() (keys []string) {
 	const vague = 250 * time.Millisecond // how well a client may know the server's time
-	for _, sends := range l.sends {
+	for key, sends := range l.sends {
 		for i := 1; i < len(sends); i++ {
 			if sends[i].taken.Sub(sends[i-1].called) < loadLease-vague {
-				n++
+				keys = append(keys, key)
 			}
 		}
 	}
-	return n
+	return keys
 }
