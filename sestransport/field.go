@@ -89,6 +89,11 @@ func address(field string, a mail.Address) (string, error) {
 	if err != nil || a.Name == "" {
 		return box, err
 	}
+	if encoded := mime.BEncoding.Encode("utf-8", a.Name); encoded != a.Name && strings.Contains(a.Name, `\`) {
+		// mail.Address leaves the backslash as it is in a Q-encoded word,
+		// where a name must not have one (RFC 2047 5, rule 3).
+		return encoded + " <" + box + ">", nil
+	}
 	// The name as mail.Address writes it, the address as it was read.
 	name, _ := strings.CutSuffix((&mail.Address{Name: a.Name, Address: "x@x"}).String(), "<x@x>")
 	return name + "<" + box + ">", nil

@@ -123,6 +123,29 @@ func TestEveryFieldReachesTheWire(t *testing.T) {
 	require.JSONEq(t, string(want), string(got.Body))
 }
 
+// Whatever a name has in it, a reader of the address finds the name.
+func TestNamesReachTheWire(t *testing.T) {
+	for _, name := range []string{"Ann", `Ann "A" \ B`, "Käthe", "Käthe, Shop", `Käthe \ Shop`, "山田 =?utf-8?q?a?="} {
+		t.Run(name, func(t *testing.T) {
+			var in *sesv2.SendEmailInput
+			tr := newTransport(t, apiFunc(func(_ context.Context, input *sesv2.SendEmailInput) (*sesv2.SendEmailOutput, error) {
+				in = input
+				return &sesv2.SendEmailOutput{MessageId: aws.String("m")}, nil
+			}), sestransport.Options{})
+			m := message()
+			m.From.Name, m.To[0].Name = name, name
+			_, err := tr.Send(t.Context(), m)
+			require.NoError(t, err)
+			from, err := mail.ParseAddress(*in.FromEmailAddress)
+			require.NoError(t, err)
+			require.Equal(t, m.From, *from)
+			to, err := mail.ParseAddress(in.Destination.ToAddresses[0])
+			require.NoError(t, err)
+			require.Equal(t, m.To[0], *to)
+		})
+	}
+}
+
 // What is in the golden file is what another program computes from the key.
 func TestKeyTagIsProviderKey(t *testing.T) {
 	for name, tt := range map[string]struct {

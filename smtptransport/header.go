@@ -134,10 +134,16 @@ func encodeWords(s string) string {
 
 // formatMailbox returns an address with its display name.
 func formatMailbox(name string, m mailbox) string {
-	if name == "" || plain(name) || !isASCII(name) {
+	switch {
+	case !isASCII(name) && strings.Contains(name, `\`):
+		// mail.Address leaves the backslash as it is in a Q-encoded word,
+		// where a name must not have one (RFC 2047 5, rule 3).
+		return mime.BEncoding.Encode("utf-8", name) + " <" + m.wire + ">"
+	case name == "" || plain(name) || !isASCII(name):
 		return (&mail.Address{Name: name, Address: m.plain}).String()
+	default:
+		return encodeWords(name) + " <" + m.wire + ">"
 	}
-	return encodeWords(name) + " <" + m.wire + ">"
 }
 
 // encodeHeaderValue makes a value of Message.Header fit. What is ASCII may be

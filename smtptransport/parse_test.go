@@ -276,6 +276,7 @@ func TestAwkwardText(t *testing.T) {
 		"\x01control\x7f",
 		"quote \" backslash \\ comma, semicolon; <angle> (round) [square] @ : .",
 		"Grüße, \"K\" <k@example.com> (x)",
+		`Grüße \ K`,
 		"👩‍👩‍👧 family",
 		"a\u2028b\u00a0c",
 	} {
