@@ -333,33 +333,6 @@ func TestContextThatEndsAsAHeldKeyIsReserved(t *testing.T) {
 	}
 }
 
-// A store that answers too few results, or too many, has reserved for nobody:
-// what it has answered a token for is freed.
-func TestBatchStoreThatMiscounts(t *testing.T) {
-	for _, n := range []int{1, 2, 4} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			mem := idemmail.NewMemStore(idemmail.MemStoreOptions{})
-			b := &batcher{}
-			results := openTransport(t, manyBatcher{b}, idemmail.Options{Store: miscounting{mem, n}, AtMostOnce: true}).
-				SendMany(t.Context(), batchOf("1:a", "2:b", ":c", "3:d"))
-			require.Equal(t, []string{"failed idempotency.store_failed", "failed idempotency.store_failed", "c ok", "failed idempotency.store_failed"}, summaries(results))
-			require.Equal(t, []string{"c"}, b.went)
-			require.Equal(t, max(0, 3-n), mem.Len(), "keys of which no token is known")
-		})
-	}
-}
-
-// miscounting answers n results to any reservation of many keys.
-type miscounting struct {
-	*idemmail.MemStore
-	n int
-}
-
-func (s miscounting) ReserveMany(ctx context.Context, reqs []idemmail.ReserveRequest) []idemmail.ReserveResult {
-	results := append(s.MemStore.ReserveMany(ctx, reqs), idemmail.ReserveResult{Token: "nobody's"})
-	return results[:s.n]
-}
-
 // C7: a panic, or runtime.Goexit, at item 3 of 5.
 func TestPanicInABatch(t *testing.T) {
 	bothWays(t, func(t *testing.T, b *batcher, open func(idemmail.Options) *idemmail.IdempotencyTransport, s *shelf) {

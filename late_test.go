@@ -146,3 +146,35 @@ func (s *lateBatch) ReleaseMany(ctx context.Context, reqs []idemmail.ReleaseRequ
 	errs := s.MemStore.ReleaseMany(ctx, reqs[1:])
 	return append([]error{errFlaky}, errs...)
 }
+
+// Where there is nothing to be freed, or nothing more, the store is asked no
+// further.
+func TestFreeingALateReservationAsksNoMoreThanItMust(t *testing.T) {
+	for name, c := range map[string]struct {
+		held  bool // the late answer is a record, not a token
+		calls int
+	}{
+		"of a key that another holds":         {held: true, calls: 0},
+		"whose lease another has since taken": {calls: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, d door) {
+				store := newHookedStore()
+				if c.held {
+					_, _, err := store.MemStore.Reserve(t.Context(), doorNamespace+":k", "", time.Hour)
+					require.NoError(t, err)
+				}
+				store.reserve = func(_ context.Context, _ int, next func() (string, *idemmail.Record, error)) (string, *idemmail.Record, error) {
+					defer time.Sleep(3 * time.Second)
+					return next()
+				}
+				store.release = func(context.Context, int, func() error) error { return idemmail.ErrLeaseLost }
+				send := d.open(t, idemmail.Options{Store: store, StoreTimeout: 2 * time.Second}, sendsWell)
+				_, err := send(t.Context(), "k", "a")
+				require.ErrorIs(t, err, idemmail.ErrStoreFailed)
+				time.Sleep(time.Minute)
+				require.Equal(t, c.calls, store.calls(&store.closed))
+			})
+		})
+	}
+}
