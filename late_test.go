@@ -178,3 +178,28 @@ func TestFreeingALateReservationAsksNoMoreThanItMust(t *testing.T) {
 		})
 	}
 }
+
+func TestFreeingLateReservationsOfABatchAsksNoMoreThanItMust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &batchFaults{MemStore: idemmail.NewMemStore(idemmail.MemStoreOptions{})}
+		take := func(key string) {
+			_, _, err := store.MemStore.Reserve(context.Background(), doorNamespace+":"+key, "", time.Hour)
+			require.NoError(t, err)
+		}
+		transport := openTransport(t, manyBatcher{&batcher{}}, idemmail.Options{Store: store, Lease: time.Second, StoreTimeout: 2 * time.Second})
+		late := func() []string {
+			store.calls = nil
+			for _, r := range transport.SendMany(t.Context(), batchOf("1:a", "2:b")) {
+				require.ErrorIs(t, r.Err, idemmail.ErrStoreFailed)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			return store.calls
+		}
+		take("1")
+		store.afterReserve = func() { time.Sleep(3 * time.Second); take("2") }
+		require.Equal(t, []string{"reserve 2", "release 1"}, late(), "1 is another's, 2 is another's by then")
+		store.afterReserve = func() { time.Sleep(3 * time.Second) }
+		require.Equal(t, []string{"reserve 2"}, late(), "both are another's")
+	})
+}
