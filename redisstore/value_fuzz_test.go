@@ -12,7 +12,7 @@ import (
 // Whatever stands under a key is a record of ours or ErrBadRecord, and nothing
 // that is taken for one is without what a record has.
 func FuzzValue(f *testing.F) {
-	golden, err := filepath.Glob("testdata/*")
+	golden, err := filepath.Glob("testdata/*.value")
 	if err != nil {
 		f.Fatal(err)
 	}
