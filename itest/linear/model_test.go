@@ -267,7 +267,12 @@ func check(s slack, history []porcupine.Operation) error {
 
 // explained tells what no order explains beyond the longest that was found.
 func explained(part []porcupine.Operation, found porcupine.LinearizationInfo) string {
-	longest := slices.MaxFunc(found.PartialLinearizationsOperations()[0], func(a, b []porcupine.Operation) int { return len(a) - len(b) })
+	var longest []porcupine.Operation
+	for _, order := range found.PartialLinearizationsOperations()[0] {
+		if len(order) > len(longest) {
+			longest = order
+		}
+	}
 	placed := make(map[porcupine.Operation]bool)
 	for _, op := range longest {
 		placed[op] = true

@@ -32,3 +32,10 @@ func TestDoubtfulRenewal(t *testing.T) {
 	require.Error(t, check(apart, history(25*ms)), "neither")
 	require.Error(t, check(apart, history(2*ms)[:4]), "without the doubt")
 }
+
+// A history of which nothing can be explained is described all the same.
+func TestNothingIsExplained(t *testing.T) {
+	q := question{method: "lookup", key: "key"}
+	held := &idemmail.Record{State: idemmail.StatePending}
+	require.ErrorContains(t, check(slack{}, []porcupine.Operation{{Input: q, Output: answer{held: held}}}), "not linearizable")
+}
