@@ -53,7 +53,7 @@ func (s slowStore) Renew(ctx context.Context, key, token string, lease time.Dura
 }
 
 func (s slowStore) recordSlowly(seed uint64) *recorder {
-	return record(seed, 4*s.pause, 2, 80, []idemmail.Store{s, s, s, s})
+	return record(seed, 4*s.pause, false, 2, 80, []idemmail.Store{s, s, s, s})
 }
 
 // The check accepts a sound store, whose clients' questions overlap, and in

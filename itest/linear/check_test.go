@@ -30,7 +30,7 @@ func TestDoubtfulRenewal(t *testing.T) {
 	require.NoError(t, check(apart, history(2*ms)), "made")
 	require.NoError(t, check(apart, history(23*ms)), "not made")
 	require.Error(t, check(apart, history(25*ms)), "neither")
-	require.Error(t, check(apart, history(2*ms)[:4]), "without the doubt")
+	require.Error(t, check(apart, history(2 * ms)[:4]), "without the doubt")
 }
 
 // A history of which nothing can be explained is described all the same.

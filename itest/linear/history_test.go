@@ -18,6 +18,7 @@ import (
 // and are answered.
 type recorder struct {
 	unit  time.Duration // what leases, TTLs and pauses are made of
+	crowd bool          // clients make no pauses, and no record lasts long
 	keys  []string
 	steps int // of each client
 	began time.Time
@@ -31,8 +32,8 @@ type recorder struct {
 
 // record has one client per store ask. The same seed asks the same questions,
 // as far as answers allow.
-func record(seed uint64, unit time.Duration, keys, steps int, clients []idemmail.Store) *recorder {
-	r := &recorder{unit: unit, steps: steps, began: time.Now(), known: make(map[string][]idemmail.Entry)}
+func record(seed uint64, unit time.Duration, crowd bool, keys, steps int, clients []idemmail.Store) *recorder {
+	r := &recorder{unit: unit, crowd: crowd, steps: steps, began: time.Now(), known: make(map[string][]idemmail.Entry)}
 	for i := range keys {
 		r.keys = append(r.keys, fmt.Sprintf("linear:%x-%d", rand.Uint64(), i))
 	}
@@ -56,7 +57,7 @@ type client struct {
 func (c *client) run() {
 	for i := range c.steps {
 		c.ask(i)
-		if c.rand.IntN(3) > 0 { // else at once
+		if !c.crowd && c.rand.IntN(3) > 0 { // else at once
 			time.Sleep(time.Duration(c.rand.Int64N(int64(c.unit))))
 		}
 	}
@@ -64,6 +65,9 @@ func (c *client) run() {
 
 // life is mostly so short that it ends within the history.
 func (c *client) life() time.Duration {
+	if c.crowd {
+		return c.unit/4 + time.Duration(c.rand.Int64N(int64(c.unit)))
+	}
 	switch c.rand.IntN(20) {
 	case 0:
 		return idemmail.NoExpiry
