@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/mail"
 	"net/textproto"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -225,4 +226,28 @@ func TestTheMessageIsNotKept(t *testing.T) {
 	r, err := transport.Send(t.Context(), m)
 	requireReplay(t, r, err)
 	require.Equal(t, "m@example.org", r.MessageID)
+}
+
+// A send that is over is not kept in memory, by a timer say, until its lease
+// would have ended.
+func TestSendThatIsOverIsLetGo(t *testing.T) {
+	throughDoors(t, func(t *testing.T, d door) {
+		gone := make(chan struct{})
+		send := d.open(t, idemmail.Options{}, func(context.Context) (*idemmail.Receipt, error) {
+			r := &idemmail.Receipt{ProviderID: "id"}
+			runtime.AddCleanup(r, func(gone chan struct{}) { close(gone) }, gone)
+			return r, nil
+		})
+		r, err := send(t.Context(), "k", "a")
+		requireFirst(t, r, err)
+		for range 1000 {
+			runtime.GC()
+			select {
+			case <-gone:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+		t.Error("the transport's receipt is still in memory")
+	})
 }

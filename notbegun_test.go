@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -99,15 +100,17 @@ func TestDeadlinePassedThoughTheContextHasNotEnded(t *testing.T) {
 	for name, err := range map[string]error{"the reserve failed": os.ErrDeadlineExceeded, "the key was free": nil} {
 		t.Run(name, func(t *testing.T) {
 			throughDoors(t, func(t *testing.T, d door) {
-				for _, failOpen := range []bool{false, true} {
-					shelf := newShelf()
-					ctx := &tardyContext{Context: t.Context(), deadline: time.Now().Add(time.Hour)}
-					store := &endingStore{MemStore: shelf.mem, end: func() { ctx.deadline = time.Now() }, err: err}
-					send := d.open(t, idemmail.Options{Store: store, FailOpen: failOpen}, notToBeSent(t))
-					r, err := send(ctx, "k", "a")
-					requireNotBegun(t, r, err, context.DeadlineExceeded)
-					shelf.requireFree(t, "k")
-				}
+				synctest.Test(t, func(t *testing.T) { // where the time is the deadline exactly
+					for _, failOpen := range []bool{false, true} {
+						shelf := newShelf()
+						ctx := &tardyContext{Context: t.Context(), deadline: time.Now().Add(time.Hour)}
+						store := &endingStore{MemStore: shelf.mem, end: func() { ctx.deadline = time.Now() }, err: err}
+						send := d.open(t, idemmail.Options{Store: store, FailOpen: failOpen}, notToBeSent(t))
+						r, err := send(ctx, "k", "a")
+						requireNotBegun(t, r, err, context.DeadlineExceeded)
+						shelf.requireFree(t, "k")
+					}
+				})
 			})
 		})
 	}
