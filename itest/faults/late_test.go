@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/idemmail/idemmail"
 	"github.com/idemmail/idemmail/itest/internal/backend"
+	"github.com/idemmail/idemmail/itest/internal/worker"
 )
 
 const (
@@ -212,4 +214,79 @@ func lateTransport(t *testing.T, next idemmail.Transport, store idemmail.Store, 
 	})
 	require.NoError(t, err)
 	return transport
+}
+
+// TestReservationsOnAHeldServer has many callers wait for a server that answers
+// nothing, with clients that look at no context. Some go meanwhile. Each is
+// answered in time, and once the server goes on each message goes, once: what it
+// reserved for nobody is free again, or listed for an operator.
+func TestReservationsOnAHeldServer(t *testing.T) {
+	t.Parallel()
+	backend.EachShared(t, func(t *testing.T, s *backend.Server) {
+		if s.Hold == nil {
+			t.Skip("this server cannot do that")
+		}
+		const callers = 200
+		mails := &outbox{}
+		store, direct := backend.Open(t, s.URL), backend.Open(t, s.URL)
+		namespace := fmt.Sprintf("held%d", labs.Add(1))
+		transport := lateTransport(t, mails, store, namespace, lateTimeout)
+		message := func(i int) *idemmail.Message {
+			return &idemmail.Message{Subject: "s", IdempotencyKey: fmt.Sprintf("message %d", i)}
+		}
+		inTime := lateTransport(t, &outbox{}, store, namespace+"-warm", netTimeout+netGrace)
+		var warming sync.WaitGroup
+		for i := range callers { // as many connections as the client makes
+			warming.Go(func() { _, _ = inTime.Send(t.Context(), message(i)) })
+		}
+		warming.Wait()
+
+		s.Hold(t)
+		var longest, longestGone atomic.Int64
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				began, measure, want := time.Now(), &longest, idemmail.ErrStoreFailed
+				if i%2 == 0 {
+					time.AfterFunc(lateCancel, cancel)
+					measure, want = &longestGone, idemmail.ErrNotBegun
+				}
+				_, err := transport.Send(ctx, message(i))
+				if !errors.Is(err, want) {
+					t.Errorf("%v, not %v", err, want)
+				}
+				for took := int64(time.Since(began)); ; {
+					if old := measure.Load(); took <= old || measure.CompareAndSwap(old, took) {
+						break
+					}
+				}
+			})
+		}
+		all.Wait()
+		s.Continue(t)
+		require.Less(t, time.Duration(longest.Load()), lateTimeout+lateGrace)
+		require.Less(t, time.Duration(longestGone.Load()), lateCancel+lateGrace)
+		require.Zero(t, mails.sent.Load())
+
+		operator := (&desk{namespace: namespace}).guard(t, direct)
+		forgotten := 0
+		again := lateTransport(t, mails, direct, namespace, netTimeout+netGrace)
+		began := time.Now()
+		for i := range callers {
+			require.Eventually(t, func() bool {
+				_, err := again.Send(t.Context(), message(i))
+				if err != nil && time.Since(began) > lateTimeout+lateGrace { // longer than any store tries to free it
+					if e, _ := operator.Lookup(t.Context(), message(i).IdempotencyKey); e != nil && operator.Forget(t.Context(), *e) == nil {
+						forgotten++
+					}
+				}
+				return err == nil
+			}, worker.Patience, 20*time.Millisecond)
+		}
+		require.EqualValues(t, callers, mails.sent.Load())
+		t.Logf("%d callers, answered within %v, and %v where they went after %v; %d keys were left to an operator", callers,
+			time.Duration(longest.Load()).Round(time.Millisecond), time.Duration(longestGone.Load()).Round(time.Millisecond), lateCancel, forgotten)
+	})
 }
