@@ -101,11 +101,11 @@ func TestOperatorDuringOutages(t *testing.T) {
 			name       string
 			begin, end func(t testing.TB)
 		}{
-			{"held", s.Hold, s.Continue},
+			{"held", func(t testing.TB) { hold(t, s) }, s.Continue},
 			{"killed", s.Kill, s.Restart},
 		} {
 			t.Run(outage.name, func(t *testing.T) {
-				if outage.begin == nil || outage.end == nil {
+				if s.Hold == nil || outage.end == nil {
 					t.Skip("this server cannot do that")
 				}
 				errands := errandsOf([]fault{{name: outage.name}}, -1)

@@ -56,7 +56,7 @@ func TestServerOutages(t *testing.T) {
 			p.mend()
 		})
 		run("held", s.Hold != nil, func(t testing.TB) {
-			s.Hold(t)
+			hold(t, s)
 			time.Sleep(outage)
 			s.Continue(t)
 		})
@@ -78,6 +78,19 @@ func TestServerOutages(t *testing.T) {
 			})
 		}
 	})
+}
+
+// hold holds a server and waits until it answers nothing any more: a process
+// does not stop at once.
+func hold(t testing.TB, s *backend.Server) {
+	probe := backend.Open(t, s.URL)
+	s.Hold(t)
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := probe.Lookup(ctx, "probe")
+		return err != nil
+	}, worker.Patience, time.Millisecond)
 }
 
 // TestFailover has a replica take over that has not heard of the newest
