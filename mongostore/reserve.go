@@ -19,8 +19,13 @@ const (
 	// which is then not there.
 	maxTries = 10
 
-	// cleanUp bounds what is done, best effort, after a failure.
+	// cleanUp bounds a try of what is done, best effort, after a failure.
 	cleanUp = time.Second
+
+	// discardTimeout is how long the freeing of a failed reservation is tried
+	// again where nobody waits for it, and discardPause the time in between.
+	discardTimeout = 5 * time.Second
+	discardPause   = 100 * time.Millisecond
 )
 
 // errCollides is the end of an upsert that collides time and again though
@@ -28,7 +33,9 @@ const (
 var errCollides = errors.New("collides time and again though nothing holds the key: does the collection have a second unique index, or a collation?")
 
 // Reserve is as [idemmail.Store] says. A key that a document of another kind
-// stands under is answered with idemmail.ErrBadRecord.
+// stands under is answered with idemmail.ErrBadRecord. After an error it tries
+// for a second to free what it may have taken all the same; in a call that is
+// [idemmail.Awaited], once that was left behind, for up to six.
 func (s *Store) Reserve(ctx context.Context, key, fingerprint string, lease time.Duration) (token string, held *idemmail.Record, err error) {
 	r := s.ReserveMany(ctx, []idemmail.ReserveRequest{{Key: key, Fingerprint: fingerprint, Lease: lease}})[0]
 	return r.Token, r.Held, r.Err
@@ -62,13 +69,23 @@ func (s *Store) ReserveMany(ctx context.Context, reqs []idemmail.ReserveRequest)
 			results[i].Held = &record
 		}
 	}
-	if len(doubtful) > 0 {
-		// They may be reserved all the same.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
-		defer cancel()
-		s.write(ctx, doubtful)
-	}
+	s.discard(ctx, doubtful)
 	return results
+}
+
+// discard frees, best effort, what may be reserved though an error was answered.
+// Where the caller has left the call behind, it is tried again for some time.
+func (s *Store) discard(ctx context.Context, doubtful []mongo.WriteModel) {
+	left := ctx.Err() != nil && idemmail.Awaited(ctx)
+	for began := time.Now(); len(doubtful) > 0; time.Sleep(discardPause) {
+		trying, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
+		_, errs := s.write(trying, doubtful)
+		cancel()
+		err := errors.Join(errs...)
+		if err == nil || !left || errors.Is(err, mongo.ErrClientDisconnected) || time.Since(began) >= discardTimeout {
+			return
+		}
+	}
 }
 
 // Complete is as [idemmail.Store] says.

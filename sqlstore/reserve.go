@@ -19,7 +19,9 @@ const maxTries = 20
 var errUnsteady = errors.New("it is freed each time that its holder is read")
 
 // Reserve is as [idemmail.Store] says. Under a context of [WithReservation] it
-// takes up the reservation first.
+// takes up the reservation first. After an error it tries for a second to free
+// what it may have taken all the same; where its context has ended, so that
+// nobody waits for that, for up to six.
 func (s *Store) Reserve(ctx context.Context, key, fingerprint string, lease time.Duration) (token string, held *idemmail.Record, err error) {
 	r := s.ReserveMany(ctx, []idemmail.ReserveRequest{{Key: key, Fingerprint: fingerprint, Lease: lease}})[0]
 	return r.Token, r.Held, r.Err
@@ -64,21 +66,33 @@ func (s *Store) reserved(ctx context.Context, puts []*put) []idemmail.ReserveRes
 	return results
 }
 
-// discard frees, best effort, what the puts have taken.
+// discard frees, best effort, what the puts have taken. Where the context has
+// ended nobody waits for that any more, and a try that hangs is followed by
+// others, on other connections.
 func (s *Store) discard(ctx context.Context, puts []*put) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
-	defer cancel()
-	for part := range slices.Chunk(sorted(puts), maxRows) {
-		var params [][]any
-		for _, p := range part {
-			if p.begun {
-				params = append(params, []any{p.key, p.token, string(idemmail.StatePending)})
-			}
-		}
-		if len(params) > 0 {
-			s.change(ctx, s.own, s.sql.free, params)
+	begun := sorted(slices.DeleteFunc(slices.Clone(puts), func(p *put) bool { return !p.begun }))
+	late := ctx.Err() != nil
+	ctx = context.WithoutCancel(ctx)
+	for began := time.Now(); len(begun) > 0; {
+		hung := s.free(ctx, begun)
+		if !hung || !late || time.Since(began) >= patience {
+			return
 		}
 	}
+}
+
+// free frees what the puts have taken, and reports whether that took too long.
+func (s *Store) free(ctx context.Context, puts []*put) (hung bool) {
+	ctx, cancel := context.WithTimeout(ctx, cleanUp)
+	defer cancel()
+	for part := range slices.Chunk(puts, maxRows) {
+		var params [][]any
+		for _, p := range part {
+			params = append(params, []any{p.key, p.token, string(idemmail.StatePending)})
+		}
+		s.change(ctx, s.own, s.sql.free, params)
+	}
+	return ctx.Err() != nil
 }
 
 // A put is a row on its way into the table.

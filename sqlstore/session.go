@@ -13,7 +13,7 @@ const (
 	// away for the moment.
 	patience = 5 * time.Second
 
-	// cleanUp bounds what is done, best effort, after a failure.
+	// cleanUp bounds a try of what is done, best effort, after a failure.
 	cleanUp = time.Second
 )
 
