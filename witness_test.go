@@ -228,6 +228,18 @@ func TestAborted(t *testing.T) {
 		})
 	})
 
+	t.Run("by the caller, as the transport's own error says", func(t *testing.T) {
+		throughDoors(t, func(t *testing.T, d door) {
+			ctx, cancel := context.WithCancel(t.Context())
+			r, err := d.open(t, idemmail.Options{}, func(ctx context.Context) (*idemmail.Receipt, error) {
+				cancel()
+				return nil, ctx.Err()
+			})(ctx, "k", "a")
+			requireAborted(t, r, err, context.Canceled, context.Canceled)
+			require.Equal(t, "context canceled", r.Detail, "it is said once")
+		})
+	})
+
 	t.Run("by MaxSend", func(t *testing.T) {
 		throughDoors(t, func(t *testing.T, d door) {
 			synctest.Test(t, func(t *testing.T) {
