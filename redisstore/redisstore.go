@@ -36,9 +36,10 @@
 // ContextTimeoutEnabled, so that connections are not held longer than
 // contexts last, and never set ReadTimeout to none.
 //
-// With its default ClusterStateReloadInterval, a ClusterClient may need a
-// minute to find the replica that took over from a lost master: one second is
-// a better value.
+// A ClusterClient may need as long to find the replica that took over from a
+// lost master as it waits before it looks again: 10 seconds, or 60 since
+// go-redis v9.22. ClusterStateReloadInterval (since v9.21) sets that: one
+// second is a better value.
 package redisstore
 
 import (
