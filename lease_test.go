@@ -397,6 +397,7 @@ func TestFirstRenewalAfterASlowReserve(t *testing.T) {
 		}
 		send := d.open(t, seen.options(idemmail.Options{Store: store, Lease: 3 * time.Second}), func(ctx context.Context) (*idemmail.Receipt, error) {
 			time.Sleep(10 * time.Second)
+			require.Equal(t, idemmail.StatePending, store.state(t, "k"), "the key is held")
 			return nil, ctx.Err()
 		})
 		_, err := send(t.Context(), "k", "a")

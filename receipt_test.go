@@ -1,11 +1,14 @@
 package idemmail_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -113,4 +116,25 @@ func TestListsOfAReceipt(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A text that is cut is not kept whole behind what is left of it.
+func TestTextThatIsCutIsLetGo(t *testing.T) {
+	const size = 64 << 20
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	r, err := openSend(t, idemmail.Options{}, func(context.Context) (*idemmail.Receipt, error) {
+		return &idemmail.Receipt{Response: strings.Repeat("x", size)}, nil
+	})(t.Context(), "k", "a")
+	require.NoError(t, err)
+	for try := 0; heap() >= before+size/2; try++ {
+		require.Less(t, try, 100, "the whole text is still in memory")
+		time.Sleep(time.Millisecond)
+	}
+	runtime.KeepAlive(r)
 }
