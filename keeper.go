@@ -3,6 +3,7 @@ package idemmail
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -68,18 +69,16 @@ func (k *keeper) reserve(ctx context.Context, calls []*call, lease time.Duration
 }
 
 // take notes what the store answered to a reservation that it was asked for at
-// that time. One that may have ended since is none: another process may be
-// sending.
+// that time.
 func (k *keeper) take(ctx context.Context, c *call, r ReserveResult, lease time.Duration, asked time.Time) {
-	took := time.Since(asked)
-	c.inStore += took
+	c.inStore += time.Since(asked)
 	c.asked = asked
 	switch {
 	case r.Err != nil:
 	case (r.Token == "") == (r.Held == nil):
 		r.Err = errNeitherNor
-	case r.Token != "" && lease != NoExpiry && took >= lease && !k.inProcess:
-		r.Err = errOutlived
+	case r.Token != "" && k.outlived(asked, lease):
+		r.Err = k.revive(ctx, c, r.Token, lease)
 	}
 	c.token, c.held, c.failure = r.Token, r.Held, r.Err
 	if r.Err == nil {
@@ -89,6 +88,29 @@ func (k *keeper) take(ctx context.Context, c *call, r ReserveResult, lease time.
 	if r.Token != "" {
 		_ = k.store.Release(context.WithoutCancel(ctx), c.storeKey, r.Token) // best effort: its lease ends
 	}
+}
+
+// outlived reports whether a lease that was asked for at that time may be over.
+func (k *keeper) outlived(asked time.Time, lease time.Duration) bool {
+	return lease != NoExpiry && time.Since(asked) >= lease && !k.inProcess
+}
+
+// revive renews a reservation that may have ended before its answer came:
+// another process may be sending by now.
+func (k *keeper) revive(ctx context.Context, c *call, token string, lease time.Duration) error {
+	if k.renewer == nil {
+		return errOutlived
+	}
+	c.asked = time.Now()
+	err := k.renewer.Renew(ctx, c.storeKey, token, lease)
+	c.inStore += time.Since(c.asked)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errOutlived, err)
+	case k.outlived(c.asked, lease):
+		return errOutlived
+	}
+	return nil
 }
 
 var (

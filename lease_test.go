@@ -405,3 +405,68 @@ func TestFirstRenewalAfterASlowReserve(t *testing.T) {
 		require.NotContains(t, seen.kinds(), idemmail.EventLeaseLost)
 	})
 }
+
+// An answer that took as long as the lease says nothing about it: the store is
+// asked whether it still holds.
+func TestReservationThatMayBeOver(t *testing.T) {
+	answersSlowly := func(_ context.Context, _ int, next func() (string, *idemmail.Record, error)) (string, *idemmail.Record, error) {
+		time.Sleep(2 * time.Second) // to connect
+		return next()
+	}
+	t.Run("renewed and sent", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, d door) {
+			store, seen := &renewStore{hookedStore: newHookedStore()}, new(observed)
+			store.reserve = answersSlowly
+			send := d.open(t, seen.options(idemmail.Options{Store: store, Lease: 2 * time.Second}), sendsWell)
+			_, err := send(t.Context(), "k", "a")
+			require.NoError(t, err)
+			renewed, leases := store.renewals()
+			require.Equal(t, 1, renewed)
+			require.Equal(t, 2*time.Second, leases[0])
+			require.Equal(t, []idemmail.EventKind{idemmail.EventSent}, seen.kinds())
+		})
+	})
+	t.Run("in time by a moment", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, d door) {
+			store := &renewStore{hookedStore: newHookedStore()}
+			store.reserve = answersSlowly
+			_, err := d.open(t, idemmail.Options{Store: store, Lease: 2*time.Second + 1}, sendsWell)(t.Context(), "k", "a")
+			require.NoError(t, err)
+			renewed, _ := store.renewals()
+			require.Zero(t, renewed)
+		})
+	})
+	t.Run("renewed as slowly", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, d door) {
+			store := &renewStore{hookedStore: newHookedStore()}
+			store.reserve = answersSlowly
+			store.renew = func(_ context.Context, _ int, next func() error) error {
+				time.Sleep(2 * time.Second)
+				return next()
+			}
+			_, err := d.open(t, idemmail.Options{Store: store, Lease: 2 * time.Second}, sendsWell)(t.Context(), "k", "a")
+			require.ErrorIs(t, err, idemmail.ErrStoreFailed)
+			require.Empty(t, store.state(t, "k"))
+		})
+	})
+	t.Run("cannot be renewed", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, d door) {
+			store := newHookedStore()
+			store.reserve = answersSlowly
+			send := d.open(t, idemmail.Options{Store: struct{ idemmail.Store }{store}, Lease: 2 * time.Second}, sendsWell)
+			_, err := send(t.Context(), "k", "a")
+			require.ErrorIs(t, err, idemmail.ErrStoreFailed)
+			require.Empty(t, store.state(t, "k"))
+		})
+	})
+	t.Run("never ends", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, d door) {
+			store := &renewStore{hookedStore: newHookedStore()}
+			store.reserve = answersSlowly
+			_, err := d.open(t, idemmail.Options{Store: store, Lease: idemmail.NoExpiry}, sendsWell)(t.Context(), "k", "a")
+			require.NoError(t, err)
+			renewed, _ := store.renewals()
+			require.Zero(t, renewed)
+		})
+	})
+}

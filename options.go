@@ -30,8 +30,9 @@ type Options struct {
 	// Lease is how long a key is reserved for a send before another may take
 	// it over; where the store is a [Renewer] it is renewed while the send
 	// runs. 0 means 10 minutes. [NoExpiry] means for ever: a key whose process
-	// died then waits for an operator. A reservation that the store took as
-	// long for as this is freed, and the message not sent (ErrStoreFailed).
+	// died then waits for an operator. A reservation whose
+	// answer took as long as this is renewed first; where it is lost by then,
+	// or the store cannot renew, nothing is sent (ErrStoreFailed).
 	Lease time.Duration
 
 	// TTL is how long a receipt is kept, and so how long a duplicate is known
