@@ -438,15 +438,17 @@ func TestReservationThatMayBeOver(t *testing.T) {
 	})
 	t.Run("renewed as slowly", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, d door) {
-			store := &renewStore{hookedStore: newHookedStore()}
+			store, seen := &renewStore{hookedStore: newHookedStore()}, new(observed)
 			store.reserve = answersSlowly
 			store.renew = func(_ context.Context, _ int, next func() error) error {
-				time.Sleep(2 * time.Second)
+				defer time.Sleep(2 * time.Second)
 				return next()
 			}
-			_, err := d.open(t, idemmail.Options{Store: store, Lease: 2 * time.Second}, sendsWell)(t.Context(), "k", "a")
+			_, err := d.open(t, seen.options(idemmail.Options{Store: store, Lease: 2 * time.Second}), sendsWell)(t.Context(), "k", "a")
 			require.ErrorIs(t, err, idemmail.ErrStoreFailed)
 			require.Empty(t, store.state(t, "k"))
+			const took = 4 * time.Second
+			require.Equal(t, []spent{{idemmail.EventStoreFailed, took, took}, {idemmail.EventFailed, took, took}}, seen.spent("k"))
 		})
 	})
 	t.Run("cannot be renewed", func(t *testing.T) {
