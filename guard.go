@@ -34,7 +34,7 @@ func NewGuard(options Options) (*Guard, error) {
 	}
 	return &Guard{
 		options: options,
-		keeper:  newKeeper(options.Store, options.StoreTimeout),
+		keeper:  newKeeper(options.Store, options.StoreTimeout, options.Lease),
 		id:      options.Namespace,
 	}, nil
 }
@@ -133,7 +133,9 @@ func (g *Guard) judge(ctx context.Context, c *call) {
 		}
 	default:
 		g.reportStore(ctx, c, EventStoreFailed, c.failure)
-		if !g.options.FailOpen || errors.Is(c.failure, ErrBadRecord) {
+		// Where the lease is lost another send has the key: a duplicate, not a
+		// mail that would otherwise be lost.
+		if !g.options.FailOpen || errors.Is(c.failure, ErrBadRecord) || errors.Is(c.failure, ErrLeaseLost) {
 			g.refuse(c, CodeStoreFailed, c.failure)
 		}
 	}

@@ -16,6 +16,7 @@ type keeper struct {
 	batch   BatchStore // nil: the store takes one key at a time
 	renewer Renewer    // nil: leases cannot be renewed
 	timeout time.Duration
+	lease   time.Duration // Options.Lease: after it, an owner may be taken for dead
 
 	// inProcess: the store is a MemStore, which never blocks and whose answers
 	// are final. Its calls carry no deadline and are not tried again.
@@ -28,12 +29,12 @@ const (
 	maxSettlePause   = time.Second
 )
 
-func newKeeper(store Store, timeout time.Duration) *keeper {
+func newKeeper(store Store, timeout, lease time.Duration) *keeper {
 	if s, ok := store.(*MemStore); ok {
-		return &keeper{store: s, batch: s, renewer: s, timeout: timeout, inProcess: true}
+		return &keeper{store: s, batch: s, renewer: s, timeout: timeout, lease: lease, inProcess: true}
 	}
 	b := boundedStore{store, timeout}
-	k := &keeper{store: b, timeout: timeout}
+	k := &keeper{store: b, timeout: timeout, lease: lease}
 	if renewer, ok := store.(Renewer); ok {
 		k.renewer = boundedRenewer{b, renewer}
 	}
@@ -53,64 +54,88 @@ func (k *keeper) reserve(ctx context.Context, calls []*call, lease time.Duration
 		for _, c := range calls {
 			began := time.Now()
 			token, held, err := k.store.Reserve(ctx, c.storeKey, c.fingerprint, lease)
-			k.take(ctx, c, ReserveResult{Token: token, Held: held, Err: err}, lease, began)
+			c.take(ReserveResult{Token: token, Held: held, Err: err}, began)
 		}
-		return
+	} else {
+		reqs := make([]ReserveRequest, len(calls))
+		for i, c := range calls {
+			reqs[i] = ReserveRequest{Key: c.storeKey, Fingerprint: c.fingerprint, Lease: lease}
+		}
+		began := time.Now()
+		results := k.batch.ReserveMany(ctx, reqs)
+		for i, c := range calls {
+			c.take(results[i], began)
+		}
 	}
-	reqs := make([]ReserveRequest, len(calls))
-	for i, c := range calls {
-		reqs[i] = ReserveRequest{Key: c.storeKey, Fingerprint: c.fingerprint, Lease: lease}
-	}
-	began := time.Now()
-	results := k.batch.ReserveMany(ctx, reqs)
-	for i, c := range calls {
-		k.take(ctx, c, results[i], lease, began)
-	}
+	k.confirm(ctx, calls, lease)
+	k.giveUp(ctx, calls)
 }
 
 // take notes what the store answered to a reservation that it was asked for at
-// that time.
-func (k *keeper) take(ctx context.Context, c *call, r ReserveResult, lease time.Duration, asked time.Time) {
+// that time. A token may stand beside a failure, until giveUp.
+func (c *call) take(r ReserveResult, asked time.Time) {
 	c.inStore += time.Since(asked)
 	c.asked = asked
-	switch {
-	case r.Err != nil:
-	case (r.Token == "") == (r.Held == nil):
+	if r.Err == nil && (r.Token == "") == (r.Held == nil) {
 		r.Err = errNeitherNor
-	case r.Token != "" && k.outlived(asked, lease):
-		r.Err = k.revive(ctx, c, r.Token, lease)
 	}
 	c.token, c.held, c.failure = r.Token, r.Held, r.Err
-	if r.Err == nil {
+	if r.Err != nil {
+		c.held = nil
+	}
+}
+
+// confirm renews the reservations whose lease may be over by now: another
+// process may be sending. What is doubtful after that is a failure.
+func (k *keeper) confirm(ctx context.Context, calls []*call, lease time.Duration) {
+	var doubtful []*call
+	for _, c := range calls {
+		if k.outlived(c) {
+			doubtful = append(doubtful, c)
+		}
+	}
+	if len(doubtful) == 0 {
 		return
 	}
-	c.token, c.held = "", nil
-	if r.Token != "" {
-		_ = k.store.Release(context.WithoutCancel(ctx), c.storeKey, r.Token) // best effort: its lease ends
+	if k.renewer != nil {
+		began := time.Now()
+		errs := k.renew(ctx, doubtful, lease, func() bool { return false })
+		for i, c := range doubtful {
+			c.inStore += time.Since(began)
+			if c.asked = began; errs[i] != nil {
+				c.failure = fmt.Errorf("%w: %w", errOutlived, errs[i])
+			}
+		}
+	}
+	for _, c := range calls { // also those that have become so meanwhile
+		if k.outlived(c) {
+			c.failure = errOutlived
+		}
 	}
 }
 
-// outlived reports whether a lease that was asked for at that time may be over.
-func (k *keeper) outlived(asked time.Time, lease time.Duration) bool {
-	return lease != NoExpiry && time.Since(asked) >= lease && !k.inProcess
+// outlived reports whether the reservation of a call may be over, or abandoned.
+func (k *keeper) outlived(c *call) bool {
+	return !k.inProcess && k.lease != NoExpiry && c.token != "" && c.failure == nil && time.Since(c.asked) >= k.lease
 }
 
-// revive renews a reservation that may have ended before its answer came:
-// another process may be sending by now.
-func (k *keeper) revive(ctx context.Context, c *call, token string, lease time.Duration) error {
-	if k.renewer == nil {
-		return errOutlived
+// giveUp frees, best effort, what calls reserved that failed all the same.
+func (k *keeper) giveUp(ctx context.Context, calls []*call) {
+	var failed []*call
+	var failures []error
+	for _, c := range calls {
+		if c.token != "" && c.failure != nil {
+			failed = append(failed, c)
+			failures = append(failures, c.failure)
+		}
 	}
-	c.asked = time.Now()
-	err := k.renewer.Renew(ctx, c.storeKey, token, lease)
-	c.inStore += time.Since(c.asked)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w: %w", errOutlived, err)
-	case k.outlived(c.asked, lease):
-		return errOutlived
+	if len(failed) == 0 {
+		return
 	}
-	return nil
+	k.persist(ctx, failed, (*keeper).releaseNow)
+	for i, c := range failed {
+		c.token, c.failure = "", failures[i]
+	}
 }
 
 var (
@@ -165,11 +190,15 @@ func note(calls []*call, errs []error) {
 	}
 }
 
-// renew extends the leases of the calls and answers one error for each.
-func (k *keeper) renew(ctx context.Context, calls []*call, lease time.Duration) []error {
+// renew extends the leases of the calls and answers one error for each. Where
+// it asks for one after another, it stops once over says so.
+func (k *keeper) renew(ctx context.Context, calls []*call, lease time.Duration, over func() bool) []error {
 	if !k.together(calls) {
 		errs := make([]error, len(calls))
 		for i, c := range calls {
+			if over() {
+				break
+			}
 			errs[i] = k.renewer.Renew(ctx, c.storeKey, c.token, lease)
 		}
 		return errs

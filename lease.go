@@ -39,9 +39,15 @@ func (g *Guard) hold(ctx context.Context, calls []*call) (*hold, context.Context
 	}
 	h.mu.Lock() // the first tick waits until there is a timer to be set anew
 	defer h.mu.Unlock()
-	// A third leaves time for more tries before the lease ends. The oldest lease
-	// began when it was asked for, at the earliest.
-	h.schedule(g.options.Lease/3 - time.Since(calls[0].asked))
+	// A third leaves time for more tries before a lease ends. It began when it
+	// was asked for, at the earliest.
+	oldest := calls[0].asked
+	for _, c := range calls {
+		if c.asked.Before(oldest) {
+			oldest = c.asked
+		}
+	}
+	h.schedule(g.options.Lease/3 - time.Since(oldest))
 	return h, sending
 }
 
@@ -134,7 +140,7 @@ func (h *hold) renew() {
 			leased = append(leased, c)
 		}
 	}
-	errs := g.keeper.renew(ctx, leased, g.lease())
+	errs := g.keeper.renew(ctx, leased, g.lease(), h.ended)
 	if h.ended() {
 		return
 	}

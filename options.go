@@ -30,9 +30,9 @@ type Options struct {
 	// Lease is how long a key is reserved for a send before another may take
 	// it over; where the store is a [Renewer] it is renewed while the send
 	// runs. 0 means 10 minutes. [NoExpiry] means for ever: a key whose process
-	// died then waits for an operator. A reservation whose
-	// answer took as long as this is renewed first; where it is lost by then,
-	// or the store cannot renew, nothing is sent (ErrStoreFailed).
+	// died then waits for an operator. A reservation that is as old as this
+	// when the store has answered is renewed before anything is sent. Where it
+	// is lost by then nothing is sent (ErrStoreFailed), not even with FailOpen.
 	Lease time.Duration
 
 	// TTL is how long a receipt is kept, and so how long a duplicate is known

@@ -361,7 +361,7 @@ func TestReserveThatFails(t *testing.T) {
 		name    string
 		hook    answer
 		cause   error
-		bad     bool // a bad record: not even FailOpen goes past it
+		bad     bool // not even FailOpen goes past it
 		takes   bool // the reservation was made: it is freed
 		lease   time.Duration
 		elapsed time.Duration
@@ -398,7 +398,7 @@ func TestReserveThatFails(t *testing.T) {
 			time.Sleep(time.Minute)
 			return token, held, err
 		}},
-		{name: "answers as the lease ends", takes: true, lease: time.Second, elapsed: time.Second, hook: func(_ context.Context, n int, next func() (string, *idemmail.Record, error)) (string, *idemmail.Record, error) {
+		{name: "answers as the lease ends", cause: idemmail.ErrLeaseLost, bad: true, takes: true, lease: time.Second, elapsed: time.Second, hook: func(_ context.Context, n int, next func() (string, *idemmail.Record, error)) (string, *idemmail.Record, error) {
 			token, held, err := next()
 			time.Sleep(time.Second)
 			return token, held, err
