@@ -15,7 +15,10 @@ const storeGrace = 100 * time.Millisecond
 // with it: a [Guard] makes each call of its store in a goroutine of its own and
 // leaves it behind soon after its context ends. A store that would need another
 // goroutine for that, because its client does not notice every end of a
-// context, can do without it in such a call.
+// context, can do without it in such a call. So can one that would free by
+// itself what it reserved too late: the Guard takes the answer however late it
+// comes, and frees the key. Who passes such a context on and does not wait for
+// the answer himself has to give it an end of his own.
 //
 // It reports false for the context of any other caller, and for one that was
 // made from a Guard's and ends by itself.
@@ -93,7 +96,7 @@ func (s boundedStore) Reserve(ctx context.Context, key, fingerprint string, leas
 		if late.Token == "" {
 			return
 		}
-		insist(ctx, s.timeout, func(ctx context.Context) (done bool) { return final(s.Release(ctx, key, late.Token)) })
+		s.insistLate(ctx, func(ctx context.Context) (done bool) { return final(s.Release(ctx, key, late.Token)) })
 	})
 	if err != nil {
 		return "", nil, err
@@ -118,6 +121,18 @@ func (s boundedStore) one(ctx context.Context, do func(context.Context) error) e
 	return err
 }
 
+// lateTimeouts is for how many StoreTimeouts the freeing of what was reserved
+// too late is tried: nobody waits for that, and under AtMostOnce no lease ends.
+const lateTimeouts = 4
+
+func (s boundedStore) insistLate(ctx context.Context, step func(context.Context) (done bool)) {
+	for range lateTimeouts {
+		if insist(ctx, s.timeout, step) {
+			return
+		}
+	}
+}
+
 // boundedRenewer is boundedStore for a store that renews.
 type boundedRenewer struct {
 	boundedStore
@@ -138,7 +153,7 @@ func (s boundedBatch) ReserveMany(ctx context.Context, reqs []ReserveRequest) []
 	results, err := bounded(ctx, s.timeout, func(ctx context.Context) []ReserveResult {
 		return s.batch.ReserveMany(ctx, reqs)
 	}, func(late []ReserveResult) {
-		s.discard(ctx, reqs, late)
+		s.insistLate(ctx, s.discard(reqs, late))
 	})
 	if err == nil && len(results) == len(reqs) {
 		for i := range results {
@@ -148,7 +163,7 @@ func (s boundedBatch) ReserveMany(ctx context.Context, reqs []ReserveRequest) []
 	}
 	if err == nil {
 		err = errMiscounted(len(results), len(reqs))
-		s.discard(ctx, reqs, results)
+		insist(ctx, s.timeout, s.discard(reqs, results))
 	}
 	results = make([]ReserveResult, len(reqs))
 	for i := range results {
@@ -157,19 +172,18 @@ func (s boundedBatch) ReserveMany(ctx context.Context, reqs []ReserveRequest) []
 	return results
 }
 
-// discard frees, best effort, the keys that nobody will use of those that were
-// reserved: the lease of one that it does not free ends by itself.
-func (s boundedBatch) discard(ctx context.Context, reqs []ReserveRequest, results []ReserveResult) {
+// discard is the step that frees those of the keys that were reserved.
+func (s boundedBatch) discard(reqs []ReserveRequest, results []ReserveResult) func(context.Context) (done bool) {
 	var left []ReleaseRequest
 	for i := range min(len(results), len(reqs)) {
 		if token := results[i].Token; token != "" {
 			left = append(left, ReleaseRequest{Key: reqs[i].Key, Token: token})
 		}
 	}
-	if len(left) == 0 {
-		return
-	}
-	insist(ctx, s.timeout, func(ctx context.Context) (done bool) {
+	return func(ctx context.Context) (done bool) {
+		if len(left) == 0 {
+			return true
+		}
 		var failed []ReleaseRequest
 		for i, err := range s.ReleaseMany(ctx, left) {
 			if !final(err) {
@@ -178,7 +192,7 @@ func (s boundedBatch) discard(ctx context.Context, reqs []ReserveRequest, result
 		}
 		left = failed
 		return len(left) == 0
-	})
+	}
 }
 
 func (s boundedBatch) CompleteMany(ctx context.Context, reqs []CompleteRequest) []error {

@@ -254,8 +254,9 @@ func (k *keeper) persist(ctx context.Context, calls []*call, step func(*keeper, 
 }
 
 // insist does a step that the end of ctx does not end, and does it again, within
-// the timeout and with growing pauses, until it says that it is done.
-func insist(ctx context.Context, timeout time.Duration, step func(context.Context) (done bool)) {
+// the timeout and with growing pauses, until it says that it is done. It reports
+// whether it did.
+func insist(ctx context.Context, timeout time.Duration, step func(context.Context) (done bool)) (done bool) {
 	began := time.Now()
 	ctx = detach(ctx)
 	for pause := firstSettlePause; ; pause = min(2*pause, maxSettlePause) {
@@ -264,10 +265,10 @@ func insist(ctx context.Context, timeout time.Duration, step func(context.Contex
 		// the next gets another.
 		left := timeout - time.Since(began)
 		trying, cancel := context.WithTimeout(ctx, min(left, max(left/2, timeout/16)))
-		done := step(trying)
+		done = step(trying)
 		cancel()
 		if done || time.Since(began)+pause >= timeout {
-			return
+			return done
 		}
 		time.Sleep(pause)
 	}

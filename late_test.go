@@ -84,7 +84,8 @@ func TestFreeingALateReservationEnds(t *testing.T) {
 		require.ErrorIs(t, err, idemmail.ErrStoreFailed)
 		time.Sleep(time.Hour)
 		require.Greater(t, store.calls(&store.closed), 3)
-		require.Less(t, last.Load(), int64(5*time.Second), "the answer came after three, and StoreTimeout is two")
+		require.Greater(t, last.Load(), int64(7*time.Second), "nobody waits for it, so there is time")
+		require.Less(t, last.Load(), int64(11*time.Second), "the answer came after three, and StoreTimeout is two, four times")
 	})
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/idemmail/idemmail"
 )
 
-// A store that is slower than the lease reserves for nobody, but what it says
-// of a key that is held counts.
+// A reservation that is over when its answer comes is nobody's, but what the
+// store says of a key that is held counts.
 func TestRecordCountsThatCameLaterThanALease(t *testing.T) {
 	inBubble(t, func(t *testing.T, d door) {
 		store := newHookedStore()

@@ -21,7 +21,8 @@ var errUnsteady = errors.New("it is freed each time that its holder is read")
 // Reserve is as [idemmail.Store] says. Under a context of [WithReservation] it
 // takes up the reservation first. After an error it tries for a second to free
 // what it may have taken all the same; where its context has ended, so that
-// nobody waits for that, for up to six.
+// nobody waits for that, it tries again for some seconds while the database
+// does not answer.
 func (s *Store) Reserve(ctx context.Context, key, fingerprint string, lease time.Duration) (token string, held *idemmail.Record, err error) {
 	r := s.ReserveMany(ctx, []idemmail.ReserveRequest{{Key: key, Fingerprint: fingerprint, Lease: lease}})[0]
 	return r.Token, r.Held, r.Err

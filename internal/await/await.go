@@ -4,6 +4,7 @@ package await
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/idemmail/idemmail"
@@ -14,8 +15,9 @@ import (
 // it answers in the end. Where the caller does all that by itself (see
 // [idemmail.Awaited]), there is no second goroutine.
 //
-// A panic in do, which runs the driver and hooks of its owner, is an error:
-// there is nobody on its goroutine to recover from it.
+// A panic in do, which runs the driver and hooks of its owner, is an error, and
+// so is a runtime.Goexit where do has a goroutine of its own: there is nobody
+// else on that.
 func Call[T any](ctx context.Context, do func() T, late func(T)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -30,14 +32,17 @@ func Call[T any](ctx context.Context, do func() T, late func(T)) (T, error) {
 	}
 	answers := make(chan answer)
 	go func() {
-		value, err := recovered(do)
-		select {
-		case answers <- answer{value, err}:
-		case <-ctx.Done():
-			if late != nil && err == nil {
-				_, _ = recovered(func() T { late(value); return value })
+		a := answer{err: errGone} // unless it returns
+		defer func() {
+			select {
+			case answers <- a:
+			case <-ctx.Done():
+				if late != nil && a.err == nil {
+					_, _ = recovered(func() T { late(a.value); return a.value })
+				}
 			}
-		}
+		}()
+		a.value, a.err = recovered(do)
 	}()
 	select {
 	case a := <-answers:
@@ -46,6 +51,8 @@ func Call[T any](ctx context.Context, do func() T, late func(T)) (T, error) {
 		return none, ctx.Err()
 	}
 }
+
+var errGone = errors.New("the client ended the goroutine of its call")
 
 // recovered answers what do answers, or an error where it panics.
 func recovered[T any](do func() T) (value T, err error) {

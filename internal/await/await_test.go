@@ -2,6 +2,7 @@ package await_test
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +52,11 @@ func TestAPanicOfTheClientIsAnError(t *testing.T) {
 		_, err := await.Call(ctx, func() bool { panic("hook") }, nil)
 		require.ErrorContains(t, err, "the client panicked: hook")
 	}
+}
+
+func TestAClientThatEndsItsGoroutineIsAnError(t *testing.T) {
+	_, err := await.Call(t.Context(), func() bool { runtime.Goexit(); return true }, nil)
+	require.ErrorContains(t, err, "ended the goroutine")
 }
 
 func TestNothingIsDoneOnceTheContextHasEnded(t *testing.T) {
