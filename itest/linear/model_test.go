@@ -143,7 +143,7 @@ func (st *step) allows(q question, a answer) bool {
 		if !pending {
 			return st.gone()
 		}
-		st.clear()
+		st.perhapsOver()
 		return true
 	case "renew":
 		pending := mine && st.state == idemmail.StatePending
@@ -230,6 +230,17 @@ func (st *step) put(state idemmail.State, token, fingerprint, receipt string, li
 }
 
 func (st *step) clear() { st.shelf = shelf{} }
+
+// perhapsOver removes the record, unless the step may have found it over and
+// left it there: then one whose time is apart may come after it and yet find it
+// alive, and renew it say.
+func (st *step) perhapsOver() {
+	if !st.slack.endsApart || st.ends.earliest == never || st.at.latest+st.slack.ends < st.ends.earliest {
+		st.clear()
+		return
+	}
+	st.ends = span{min(st.ends.earliest, st.at.earliest), min(st.ends.latest, st.at.latest+st.slack.ends)}
+}
 
 // shows reports whether the record is the one on the shelf.
 func (st *step) shows(r *idemmail.Record) bool {
