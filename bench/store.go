@@ -43,7 +43,7 @@ func storeChapter() chapter {
 			{id: "S2", what: storeReplay, atMost: 2.0},
 			{id: "S3", what: storeLRU, atLeast: 1.4, why: "this cache knows no time: it does less, and drops keys that are pending or in their time before others that are over"},
 			{id: "S3", what: storeExpiring, atLeast: 1.4},
-			{id: "S3", what: storeOtter, atLeast: 1.4},
+			{id: "S3", what: storeOtter, atLeast: 1.4, why: "this cache does its upkeep in goroutines of its own: on a core that is free it costs its caller nothing"},
 			{id: "S4", what: storeGrowth, atMost: 1.6},
 			{what: storeGrowing},
 			{what: storeParallel},
