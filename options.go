@@ -31,8 +31,9 @@ type Options struct {
 	// it over; where the store is a [Renewer] it is renewed while the send
 	// runs. 0 means 10 minutes. [NoExpiry] means for ever: a key whose process
 	// died then waits for an operator. A reservation that is as old as this
-	// when the store has answered is renewed before anything is sent. Where it
-	// is lost by then nothing is sent (ErrStoreFailed), not even with FailOpen.
+	// when the store has answered is renewed before anything is sent. Where the
+	// store cannot do that nothing is sent (ErrStoreFailed), and where it is
+	// lost by then not even with FailOpen.
 	Lease time.Duration
 
 	// TTL is how long a receipt is kept, and so how long a duplicate is known
@@ -75,8 +76,9 @@ type Options struct {
 
 	// FailOpen sends a message without a reservation when the store cannot
 	// reserve its key: a duplicate rather than no mail while the store is
-	// down. It never goes past a bad record or a context that has ended, and
-	// New refuses it together with AtMostOnce.
+	// down. It never goes past a bad record, a context that has ended, or a
+	// reservation that is known to be lost to another send, and New refuses it
+	// together with AtMostOnce.
 	FailOpen bool
 
 	// RequireKey refuses messages with an empty key, which are otherwise sent
